@@ -9,7 +9,7 @@ from typing import Any
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
 from tamiz_exporters.expert_weights import DOWN, GATE, UP, ExpertNames
 
-#: A layer's weights: their names in transformers → in GGUF.
+#: A layer's weights: their names in the graph, which are those of most in transformers → in GGUF.
 _LAYER = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -25,6 +25,18 @@ _LAYER = {
 }
 #: Of feed-forward blocks without a gate.
 _UNGATED = {name: stored for name, stored in _LAYER.items() if name != "mlp.gate_proj"}
+#: Of LFM2, whose layers attend or convolve.
+_LFM2 = _LAYER | {"conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
+_LFM2_IN_TRANSFORMERS = {
+    "self_attn.o_proj": "self_attn.out_proj",
+    "self_attn.q_norm": "self_attn.q_layernorm",
+    "self_attn.k_norm": "self_attn.k_layernorm",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+    "input_layernorm": "operator_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
 #: Each block has a norm before it and one after it.
 _NORMS_AROUND = {
     "post_attention_layernorm": "post_attention_norm",
@@ -128,7 +140,11 @@ class Architecture:
     Attributes:
         model_class: Its class in transformers.
         model_type: Its name in Hugging Face's ``config.json``.
-        names: A layer's weights: their names in transformers → in GGUF.
+        names: A layer's weights: their names in the graph → in GGUF.
+        own_names: Those that have other names in transformers than in the graph → these.
+        last_norm: The norm before the head, in transformers and in GGUF.
+        epsilon_key: ε of the norms in ``config.json``.
+        convolves: Whether layers without attention have a short convolution.
         pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
         pairs_everywhere: Whether transformers does so, too.
         fused: Whether q, k and v are one tensor, and gate and up another one.
@@ -157,6 +173,10 @@ class Architecture:
     model_class: str
     model_type: str
     names: dict[str, str] = field(default_factory=lambda: _LAYER)
+    own_names: dict[str, str] = field(default_factory=dict)
+    last_norm: tuple[str, str] = ("norm", "output_norm")
+    epsilon_key: str = "rms_norm_eps"
+    convolves: bool = False
     pairs: bool = False
     pairs_everywhere: bool = False
     fused: bool = False
@@ -288,6 +308,16 @@ ARCHITECTURES = {
     "phi3": Architecture("Phi3ForCausalLM", "phi3", fused=True, global_every=0),
     "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", pairs=True, no_rope_every=4),
+    "lfm2": Architecture(
+        "Lfm2ForCausalLM",
+        "lfm2",
+        _LFM2,
+        _LFM2_IN_TRANSFORMERS,
+        ("embedding_norm", "token_embd_norm"),
+        epsilon_key="norm_eps",
+        convolves=True,
+        rope_base=1e6,
+    ),
     "gemma": Architecture(
         "GemmaForCausalLM",
         "gemma",
@@ -346,11 +376,21 @@ HF_ARCHITECTURES = {
     "mixtral": WITH_EXPERTS["llama"],
 }
 
+_MAMBA = "Mamba layers"
+_MEANS = "layer norms with a mean"
 _EXPERTS = "a mixture of experts with a router, biases or attention of its own kind"
 
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
 MISSING = {
-    **dict.fromkeys(("deepseek2", "lfm2moe"), _EXPERTS),
-    **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7", "jamba"), "layers without attention"),
-    **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2"), "layer norms with a mean"),
+    **dict.fromkeys(("deepseek2", "lfm2moe", "llama4", "minimax-m2"), _EXPERTS),
+    **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
+    **dict.fromkeys(
+        ("mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h"), _MAMBA
+    ),
+    **dict.fromkeys(("qwen3next", "qwen35"), "gated delta nets"),
+    **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2", "falcon", "phi2"), _MEANS),
+    **dict.fromkeys(("command-r", "opt"), _MEANS),
+    **dict.fromkeys(("gemma3n", "gemma4"), "embeddings of each layer"),
+    "glm4": "norms around blocks, with gate and up in one tensor",
+    "olmo2": "norms behind attention and feed-forward only",
 }

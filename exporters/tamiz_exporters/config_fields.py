@@ -18,7 +18,7 @@ _WINDOWED = (
     "gemma3_text",
     "gpt_oss",
 )
-_BY_KIND = ("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss")
+_BY_KIND = ("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss", "lfm2")
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
     "llama",
@@ -36,6 +36,7 @@ _BIASED = (
     "glm4_moe",
 )
 _GEMMA = ("gemma2", "gemma3_text")
+_LFM2 = ("lfm2",)
 
 _ERNIE = ("ernie4_5_moe",)
 _ROUTED = ("glm4_moe",)
@@ -58,6 +59,14 @@ CONFIG_FIELDS: dict[str, Field] = {
     "num_key_value_heads": obeyed(),
     "head_dim": obeyed(),
     "rms_norm_eps": obeyed(),
+    "norm_eps": obeyed("another name of rms_norm_eps", only=_LFM2),
+    "conv_L_cache": obeyed("tokens that a convolution mixes", only=_LFM2),
+    "conv_bias": refused("convolutions with biases"),
+    "full_attn_idxs": obeyed("layers that attend, where layer_types does not say it", only=_LFM2),
+    "block_ff_dim": obeyed("another name of intermediate_size", only=_LFM2),
+    "block_auto_adjust_ff_dim": obeyed("two thirds of the width, unless false", only=_LFM2),
+    "block_ffn_dim_multiplier": obeyed("of these two thirds", only=_LFM2),
+    "block_multiple_of": obeyed("what the width is rounded up to", only=_LFM2),
     "hidden_act": obeyed("gelu of gemma is GELU by tanh, as transformers reads its first files"),
     "hidden_activation": obeyed("before hidden_act"),
     "max_position_embeddings": obeyed("limit of a sequence; YaRN stretches it"),
@@ -68,6 +77,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "partial_rotary_factor": obeyed(),
     "original_max_position_embeddings": obeyed("of Phi 3's longrope"),
     "tie_word_embeddings": obeyed(),
+    "tie_embedding": obeyed("another name of tie_word_embeddings", only=_LFM2),
     "attention_bias": obeyed_by(_BIASED, "false beside a bias is refused"),
     "mlp_bias": obeyed_by(
         ["llama", "arcee", "granite", "smollm3"], "false beside a bias is refused"
@@ -75,7 +85,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "sliding_window": obeyed_by(_WINDOWED, "where it is missing, 4096 but for Phi 3 and SmolLM3"),
     "use_sliding_window": obeyed_by(_CHOSEN),
     "max_window_layers": obeyed_by(_CHOSEN, "with use_sliding_window"),
-    "layer_types": obeyed_by(_BY_KIND, "full_attention, sliding_attention"),
+    "layer_types": obeyed_by(_BY_KIND, "full_attention, sliding_attention; conv in LFM2"),
     "sliding_window_pattern": obeyed_by(_GEMMA),
     "_sliding_window_pattern": obeyed_by(_GEMMA),
     "no_rope_layers": obeyed_by(["smollm3"]),
@@ -176,6 +186,20 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     **no_effect("the order of sums only", "pretraining_tp"),
     **no_effect("transformers ignores it", "rope_interleaved", "is_llama_config"),
+    **no_effect(
+        "transformers ignores it in LFM2",
+        "block_dim",
+        "block_mlp_init_scale",
+        "block_norm_eps",
+        "block_out_init_scale",
+        "block_use_swiglu",
+        "block_use_xavier_init",
+        "conv_dim",
+        "conv_dim_out",
+        "conv_use_xavier_init",
+        "num_heads",
+        "use_pos_enc",
+    ),
     **no_effect(
         "defaults of a generation are read from generation_config.json",
         "bad_words_ids",

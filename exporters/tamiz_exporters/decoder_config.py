@@ -41,6 +41,17 @@ class LayerAttention:
 
 
 @dataclass(frozen=True)
+class ShortConvolution:
+    """A layer that mixes its last tokens in place of attention, see `convolution_graph`.
+
+    Attributes:
+        taps: L, tokens that it mixes.
+    """
+
+    taps: int
+
+
+@dataclass(frozen=True)
 class Experts:
     """A mixture of experts in place of a feed-forward block.
 
@@ -84,7 +95,7 @@ class DecoderConfig:
         kv_heads: Number of key/value heads; divides `heads`.
         head_dim: Length D of one head.
         epsilon: ε of the norms.
-        layers: How each layer attends. Layers with the same `Rotary` share its tables.
+        layers: How each layer mixes tokens. Layers with the same `Rotary` share its tables.
         scale: Factor on the scores; 0 for 1/sqrt(D).
         score_cap: Soft cap c of the scores, which become c · tanh(scores / c); 0 for none.
         logit_cap: Soft cap of the logits; 0 for none.
@@ -100,7 +111,7 @@ class DecoderConfig:
     kv_heads: int
     head_dim: int
     epsilon: float
-    layers: tuple[LayerAttention, ...]
+    layers: tuple[LayerAttention | ShortConvolution, ...]
     scale: float = 0.0
     score_cap: float = 0.0
     logit_cap: float = 0.0
@@ -110,6 +121,11 @@ class DecoderConfig:
     logit_divisor: float = 1.0
     experts: Experts | None = None
     bidirectional: bool = False
+
+    @property
+    def attentions(self) -> tuple[LayerAttention, ...]:
+        """The layers that attend."""
+        return tuple(layer for layer in self.layers if isinstance(layer, LayerAttention))
 
 
 @dataclass(frozen=True)

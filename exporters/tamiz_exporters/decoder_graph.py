@@ -7,6 +7,8 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
     x       = x + softmax(q·Kᵀ · scale + mask)·V·Wo     K = [past, k], V = [past, v]
     x       = x + (f(norm(x)·Wg) · norm(x)·Wu)·Wd       without Wg: x + f(norm(x)·Wu)·Wd
 
+A layer may have a short convolution in place of attention (LFM2, `convolution_graph`).
+
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
 feed-forward add to x and a factor on the embedding (Gemma), soft caps c · tanh(u / c) of scores and
 logits (Gemma 2), layers that see a window of the last keys, layers without rotary embedding, a
@@ -25,7 +27,8 @@ import onnx_ir as ir
 
 from tamiz.api import DOMAIN, OPSET_VERSION
 from tamiz_exporters.activations import ACTIVATIONS, gated
-from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed
+from tamiz_exporters.convolution_graph import add_convolution, convolution_state, shown_tokens
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed, ShortConvolution
 from tamiz_exporters.expert_graph import add_experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 from tamiz_exporters.rotary_graph import rotary_table, rotate
@@ -50,7 +53,8 @@ def build_decoder(
 
     Returns:
         The model; inputs ``input_ids, attention_mask, position_ids, past_key_values.N.key/value``,
-        outputs ``logits, present.N.key/value``.
+        outputs ``logits, present.N.key/value``; a layer with a short convolution has instead
+        ``past_conv.N`` and ``present_conv.N``.
     """
     return DecoderGraph(config, weights).build()
 
@@ -80,8 +84,7 @@ class DecoderGraph(GraphBuilder):
         inputs, outputs = [ids, self.attention_mask, self.position_ids], []
         x = self.begin(ids)
         for layer in range(len(config.layers)):
-            past = [self.cache(f"past_key_values.{layer}.{part}") for part in ("key", "value")]
-            present = [self.cache(f"present.{layer}.{part}", length) for part in ("key", "value")]
+            past, present = self.states(layer, length)
             inputs += past
             outputs += present
             x = self.layer(layer, x, past, present)
@@ -106,12 +109,31 @@ class DecoderGraph(GraphBuilder):
         if self.config.embedding_scale != 1:
             factor = self.constant(self.config.embedding_scale, np.float32)
             x = self.op("Mul", "/model/embed_tokens/Mul", x, factor)
-        rotaries = dict.fromkeys(at.rotary for at in self.config.layers if at.rotary is not None)
+        rotaries = dict.fromkeys(
+            at.rotary for at in self.config.attentions if at.rotary is not None
+        )
         self.tables = {
             r: rotary_table(self, r, n, self.position_ids) for n, r in enumerate(rotaries)
         }
         self.masks = self.attention_masks(ids)
+        if len(self.config.attentions) < len(self.config.layers):
+            self.shown = shown_tokens(self, ids, self.attention_mask)
         return x
+
+    def states(self, number: int, length: str) -> tuple[list[ir.Value], list[ir.Value]]:
+        """What a layer keeps of a sequence: its pasts, and its presents of `length` tokens."""
+        layer = self.config.layers[number]
+        if isinstance(layer, ShortConvolution):
+            name = f"model.layers.{number}.conv.conv.weight"
+            hidden = self.initializers[name].shape.numpy()[0]  # type: ignore[union-attr]
+            past, present = (
+                convolution_state(f"{part}_conv.{number}", layer.taps, hidden)
+                for part in ("past", "present")
+            )
+            return [past], [present]
+        parts = ("key", "value")
+        pasts = [self.cache(f"past_key_values.{number}.{part}") for part in parts]
+        return pasts, [self.cache(f"present.{number}.{part}", length) for part in parts]
 
     def cache(self, name: str, length: str = "past_sequence_length") -> ir.Value:
         """A past or a present of keys or values."""
@@ -150,7 +172,7 @@ class DecoderGraph(GraphBuilder):
         given = self.op("Unsqueeze", "/model/Unsqueeze_1", given, self.constant([1, 2]))
         visible = self.op("And", "/model/And", causal, given)
         masks = {}
-        for window in dict.fromkeys(at.window for at in self.config.layers):
+        for window in dict.fromkeys(at.window for at in self.config.attentions):
             name, seen = "/model", visible
             if window:
                 name = f"/model/window.{window}"
@@ -167,7 +189,11 @@ class DecoderGraph(GraphBuilder):
         """The residual stream after a layer; without `past` it has no cache."""
         name = f"/model/layers.{number}"
         y = self.norm(f"{name}/input_layernorm", x)
-        y = self.attention(f"{name}/self_attn", self.config.layers[number], y, past, present)
+        layer = self.config.layers[number]
+        if isinstance(layer, ShortConvolution):
+            y = add_convolution(self, f"{name}/conv", y, self.shown, *past, *present)
+        else:
+            y = self.attention(f"{name}/self_attn", layer, y, past, present)
         before, after = "post_attention_layernorm", ""
         if self.has(f"{name}/pre_feedforward_layernorm"):
             y = self.norm(f"{name}/post_attention_layernorm", y)

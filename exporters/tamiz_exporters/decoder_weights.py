@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_exporters.decoder_config import DecoderConfig, Packed
+from tamiz_exporters.decoder_config import DecoderConfig, Packed, ShortConvolution
 from tamiz_exporters.expert_weights import ExpertNames, expert_weights
 from tamiz_exporters.graph_weights import Weight, graph_tensors
-from tamiz_exporters.stored_tensor import Source, find_tensor
+from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
 
 _NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
 _log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class Names:
         fused: A layer's tensors that hold several weights → those weights' names in transformers.
         experts: How it names the weights of experts; None where no layer has any.
         sinks: A layer's sinks of attention; empty for none.
+        taps: A layer's tensor with the weight of its convolution.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -48,6 +49,7 @@ class Names:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     experts: ExpertNames | None = None
     sinks: str = ""
+    taps: str = ""
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -130,8 +132,13 @@ class DecoderWeights:
                 name = f"{names.layer.format(layer)}.{names.sinks}"
                 sinks = find_tensor(source, name, (self.config.heads,))
                 yield Weight(f"model.layers.{layer}.self_attn.sinks", sinks)
+            convolution = self.config.layers[layer]
+            other = "conv."
+            if isinstance(convolution, ShortConvolution):
+                other = "self_attn."
+                yield self._taps(layer, convolution.taps)
             for part, shape in self._shapes().items():
-                if mixed and part.startswith("mlp."):
+                if part.startswith(other) or (mixed and part.startswith("mlp.")):
                     continue
                 stored, stored_shape, rows = self._stored(part, shape)
                 name = f"{names.layer.format(layer)}.{stored}"
@@ -152,6 +159,15 @@ class DecoderWeights:
             head = find_tensor(source, names.head, (self.vocabulary, self.hidden))
             yield Weight("lm_head.weight", head)
 
+    def _taps(self, layer: int, taps: int) -> Weight:
+        """The weight of a convolution, ``[H, L]``; transformers stores ``[H, 1, L]``."""
+        stored = f"{self.names.layer.format(layer)}.{self.names.taps}.weight"
+        tensor = self.source.tensors.get(stored)
+        middle = (1,) if tensor is not None and len(tensor.shape) == 3 else ()
+        found = find_tensor(self.source, stored, (self.hidden, *middle, taps))
+        target = f"model.layers.{layer}.conv.conv.weight"
+        return Weight(target, StackedTensor((found,)), embedding=True, packable=False)
+
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of a layer's weights."""
         config, hidden, ffn = self.config, self.hidden, self.ffn
@@ -164,6 +180,8 @@ class DecoderWeights:
             "mlp.gate_proj": (ffn, hidden),
             "mlp.up_proj": (ffn, hidden),
             "mlp.down_proj": (hidden, ffn),
+            "conv.in_proj": (3 * hidden, hidden),
+            "conv.out_proj": (hidden, hidden),
             **dict.fromkeys(_NORMS_OF_HEADS, (config.head_dim,)),
         }
         if self.norms_of_all_heads:

@@ -19,7 +19,12 @@ from tamiz_exporters.architectures import (
     Architecture,
     MixtureTraits,
 )
-from tamiz_exporters.decoder_config import DecoderConfig, Experts, LayerAttention
+from tamiz_exporters.decoder_config import (
+    DecoderConfig,
+    Experts,
+    LayerAttention,
+    ShortConvolution,
+)
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
@@ -74,7 +79,7 @@ class GgufModel:
         self.ffn = of.positive("feed_forward_length")
         self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
         heads = of.positive("attention.head_count")
-        kv_heads = of.positive("attention.head_count_kv", heads)
+        kv_heads = self._kv_heads(heads)
         if heads % kv_heads:
             of.reject("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
         head_dim = of.positive("attention.key_length", max(1, self.hidden // heads))
@@ -84,7 +89,8 @@ class GgufModel:
         if self.traits.fused:
             of.tensor("blk.0.attn_qkv.weight", ((heads + 2 * kv_heads) * head_dim, self.hidden))
         else:
-            of.tensor("blk.0.attn_q.weight", (heads * head_dim, self.hidden))
+            first = self._attending(1).index(True)
+            of.tensor(f"blk.{first}.attn_q.weight", (heads * head_dim, self.hidden))
         self.rope = Rope(of, head_dim, self.traits.yarn_truncated)
         self.context = self.rope.context
         layers = self._layers()
@@ -111,13 +117,14 @@ class GgufModel:
         """Returns what reads the weights."""
         names = Names(
             "token_embd.weight",
-            "output_norm.weight",
+            f"{self.traits.last_norm[1]}.weight",
             "output.weight",
             "blk.{}",
             self.traits.names,
             _FUSED if self.traits.fused else {},
             None if self.config.experts is None else GGUF_EXPERTS,
             "attn_sinks.weight" if self.traits.sinks else "",
+            "shortconv.conv",
             ignored=_ROTARY,
             beside=self._beside(),
         )
@@ -168,7 +175,7 @@ class GgufModel:
             "num_attention_heads": config.heads,
             "num_hidden_layers": len(config.layers),
             "num_key_value_heads": config.kv_heads,
-            "rms_norm_eps": config.epsilon,
+            self.traits.epsilon_key: config.epsilon,
             "rope_scaling": self.rope.scaling,
             "rope_theta": self.rope.base,
             "tie_word_embeddings": "output.weight" not in self.file.tensors,
@@ -185,12 +192,24 @@ class GgufModel:
             out["query_pre_attn_scalar"] = round(
                 config.scale**-2 if config.scale else config.head_dim
             )
-        if window := max(layer.window for layer in config.layers):
+        if window := max(layer.window for layer in config.attentions):
             out["sliding_window"] = window
             out["layer_types"] = [
-                "sliding_attention" if layer.window else "full_attention" for layer in config.layers
+                "sliding_attention" if layer.window else "full_attention"
+                for layer in config.attentions
             ]
-        return out
+        return out | self._hf_convolutions()
+
+    def _hf_convolutions(self) -> dict[str, Any]:
+        if not self.traits.convolves:
+            return {}
+        attends = [isinstance(layer, LayerAttention) for layer in self.config.layers]
+        return {
+            "layer_types": ["full_attention" if each else "conv" for each in attends],
+            "conv_L_cache": self._taps(),
+            "conv_bias": False,
+            "block_auto_adjust_ff_dim": False,
+        }
 
     def _hf_experts(self) -> dict[str, Any]:
         traits, experts = self.traits.mixture, self.config.experts
@@ -310,8 +329,33 @@ class GgufModel:
             return 1
         return self.of.positive("interleave_moe_layer_step", 1)
 
-    def _layers(self) -> tuple[LayerAttention, ...]:
-        """How each layer attends."""
+    def _kv_heads(self, heads: int) -> int:
+        """Key/value heads of the layers that attend."""
+        key = "attention.head_count_kv"
+        listed = self.of.given(key)
+        if not self.traits.convolves or not isinstance(listed, np.ndarray):
+            return self.of.positive(key, heads)
+        counts = set(listed.tolist()) - {0}
+        if len(counts) != 1 or not all(type(count) is int and count > 0 for count in counts):
+            self.of.reject(key, listed.tolist(), "0, and one number where layers attend")
+        return int(counts.pop())
+
+    def _attending(self, count: int) -> list[bool]:
+        """Which layers attend; of `count` layers where no key says it."""
+        listed = self.of.given("attention.head_count_kv")
+        if not self.traits.convolves or not isinstance(listed, np.ndarray):
+            return [True] * count
+        return [bool(heads) for heads in listed]
+
+    def _taps(self) -> int:
+        """Tokens that a convolution mixes."""
+        taps = self.of.positive("shortconv.l_cache")
+        if taps < 2:
+            self.of.reject("shortconv.l_cache", taps, "at least 2")
+        return taps
+
+    def _layers(self) -> tuple[LayerAttention | ShortConvolution, ...]:
+        """How each layer mixes tokens."""
         of, traits = self.of, self.traits
         further = of.whole("nextn_predict_layers") if of.given("nextn_predict_layers") else 0
         count = of.positive("block_count") - further
@@ -326,8 +370,15 @@ class GgufModel:
         local = rotary
         if traits.local_rope_base or of.given("rope.freq_base_swa") is not None:
             local = self.rope.local(traits.local_rope_base)
-        layers = []
+        layers: list[LayerAttention | ShortConvolution] = []
+        attending = self._attending(count)
+        if len(attending) != count:
+            key = "attention.head_count_kv"
+            of.reject(key, f"{len(attending)} entries", f"{count}, as many as layers")
         for number, narrow in enumerate(self._in_window(count), 1):
+            if not attending[number - 1]:
+                layers.append(ShortConvolution(self._taps()))
+                continue
             narrow = narrow and window > 0
             turns = not traits.no_rope_every or number % traits.no_rope_every
             seen = window if narrow and window < self.context else 0

@@ -18,7 +18,12 @@ from tamiz_exporters.architectures import (
 )
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
-from tamiz_exporters.decoder_config import DecoderConfig, Experts, LayerAttention
+from tamiz_exporters.decoder_config import (
+    DecoderConfig,
+    Experts,
+    LayerAttention,
+    ShortConvolution,
+)
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
 from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.hf_fields import Fields
@@ -93,7 +98,7 @@ class HfModel:
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            epsilon=of.number("rms_norm_eps"),
+            epsilon=of.number(self._traits.epsilon_key),
             layers=layers,
             score_cap=score_cap,
             logit_cap=logit_cap,
@@ -118,23 +123,34 @@ class HfModel:
             key = "use_bidirectional_attention"
             self._of.reject(key, True, f"false, or {SENTENCE_MODULES} of an embedder beside it")
 
+    def check_embeds(self) -> None:
+        """Refuses an embedder whose layers convolve.
+
+        Raises:
+            TamizError: It is one.
+        """
+        if len(self.config.attentions) < len(self.config.layers):
+            self._of.reject("layer_types", "conv", f"full_attention where {SENTENCE_MODULES} is")
+
     def weights(self, head: bool = True) -> DecoderWeights:
         """Returns what reads the weights.
 
         Args:
             head: Whether the head is read, where it has a weight of its own.
         """
-        prefix, parts = self._prefix, {name: name for name in self._traits.names}
+        prefix, own = self._prefix, self._traits.own_names
+        parts = {name: own.get(name, name) for name in self._traits.names}
         fused = _FUSED if self._traits.fused else {}
         names = Names(
             f"{prefix}embed_tokens.weight",
-            f"{prefix}norm.weight",
+            f"{prefix}{self._traits.last_norm[0]}.weight",
             "lm_head.weight",
             f"{prefix}layers.{{}}",
             parts,
             fused,
             None if self._traits.mixture is None else self._traits.mixture.names,
             "self_attn.sinks" if self._traits.sinks else "",
+            "conv.conv",
             ignored=_ROTARY,
             beside=self._further_layers(),
         )
@@ -143,13 +159,13 @@ class HfModel:
             names,
             self.config,
             self._hidden,
-            self._of.positive("intermediate_size"),
+            self._ffn(),
             self._of.positive("vocab_size"),
             self._traits.model_type,
             norms_from_one=self._traits.norms_from_one,
             norms_of_all_heads=self._traits.norms_of_all_heads,
             rotary_pairs=self._rope.dimensions if self._traits.pairs_everywhere else 0,
-            tied=self._of.flag("tie_word_embeddings") if head else True,
+            tied=self._tied() if head else True,
         )
 
     def _further_layers(self) -> re.Pattern[str]:
@@ -159,6 +175,10 @@ class HfModel:
         numbers = "|".join(str(count + number) for number in range(min(further, _MOST_LAYERS)))
         return re.compile(rf"{re.escape(self._prefix)}layers\.({numbers or '(?!)'})\.")
 
+    def _tied(self) -> bool | None:
+        flags = (self._of.flag(key) for key in ("tie_word_embeddings", "tie_embedding"))
+        return next((flag for flag in flags if flag is not None), None)
+
     def _soft_caps(self) -> tuple[float, float]:
         """The soft caps of scores and of logits; 0 for none."""
         scores, logits = map(self._of.nullable, SOFT_CAPS, self._traits.soft_caps or (0.0, 0.0))
@@ -166,7 +186,8 @@ class HfModel:
 
     def _check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
         """Before anything of that size is made: a damaged count must not cost memory."""
-        rows, first = heads * head_dim, f"{self._prefix}layers.0.self_attn"
+        layer = self._attending(self._count()).index(True)
+        rows, first = heads * head_dim, f"{self._prefix}layers.{layer}.self_attn"
         if self._traits.fused:
             shape = rows + 2 * kv_heads * head_dim, self._hidden
             find_tensor(self.folder, f"{first}.qkv_proj.weight", shape)
@@ -193,7 +214,7 @@ class HfModel:
     def _activation(self, given: str | None) -> str:
         key = "hidden_act" if self._of.given("hidden_activation") is None else "hidden_activation"
         stated = None if self._of.given(key) is None else self._of.text(key, "")
-        names = HF_NAMES | self._traits.renamed
+        names = {**HF_NAMES, **self._traits.renamed}
         return chosen_activation(
             given, self._traits.activation, stated, names, partial(self._of.reject, key)
         )
@@ -273,11 +294,53 @@ class HfModel:
         chosen = (n for n in range(layers) if n not in without and (n + 1) % step == 0)
         return frozenset(chosen)
 
-    def _layers(self) -> tuple[LayerAttention, ...]:
-        """How each layer attends."""
+    def _count(self) -> int:
+        """Number of layers."""
         count = self._of.positive("num_hidden_layers")
         if count > _MOST_LAYERS:
             self._of.reject("num_hidden_layers", count, f"at most {_MOST_LAYERS}")
+        return count
+
+    def _attending(self, count: int) -> list[bool]:
+        """Which layers attend."""
+        of = self._of
+        if not self._traits.convolves:
+            return [True] * count
+        if (kinds := of.given("layer_types")) is None:
+            listed = of.given("full_attn_idxs")
+            if listed is None:
+                return [True] * count
+            if not isinstance(listed, list) or not {*map(str, listed)} & {*map(str, range(count))}:
+                of.reject("full_attn_idxs", listed, f"numbers of layers from 0 to {count - 1}")
+            return [number in listed for number in range(count)]
+        known = {"conv", "full_attention"}
+        if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - known:
+            of.reject("layer_types", kinds, f"{count} times conv or full_attention")
+        if "full_attention" not in kinds:
+            of.reject("layer_types", kinds, "a layer of full_attention")
+        return [kind == "full_attention" for kind in kinds]
+
+    def _ffn(self) -> int:
+        """Width of the feed-forward block."""
+        of = self._of
+        if not self._traits.convolves:
+            return of.positive("intermediate_size")
+        key = "block_ff_dim" if of.given("block_ff_dim") is not None else "intermediate_size"
+        width = of.positive(key)
+        if of.flag("block_auto_adjust_ff_dim") is False:
+            return width
+        width = int(of.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
+        unit = of.positive("block_multiple_of", 256)
+        return -(-width // unit) * unit
+
+    def _layers(self) -> tuple[LayerAttention | ShortConvolution, ...]:
+        """How each layer mixes tokens."""
+        count = self._count()
+        if not all(attending := self._attending(count)):
+            full, taps = self._rope.scaled(), self._of.positive("conv_L_cache", 3)
+            if taps < 2:
+                self._of.reject("conv_L_cache", taps, "at least 2")
+            return tuple(LayerAttention(full) if at else ShortConvolution(taps) for at in attending)
         turns = self._turns(count)
         windows = self._windows(count)
         full = self._rope.scaled()

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tamiz.api import KEY_VALUES, MODEL, TamizError, read_json
+from tamiz.api import KEY_VALUES, MODEL, PAST, TamizError, present_of, read_json
 from tamiz_exporters.companions import CONFIG, ONNX_FOLDER, copy_companions
 from tamiz_exporters.external_data import load_model, save_model
 from tamiz_exporters.genai import GENAI_CONFIG, model_file
@@ -139,6 +139,8 @@ def _complete_decoder(path: Path, model: ir.Model, directory: Path) -> None:
         name = value.name or ""
         if name in _DECODER_INPUTS or name.startswith(KEY_VALUES) or value.is_initializer():
             continue
+        if _is_state(value, model):
+            continue
         raise TamizError(
             f"{path}: found the required input {name} {value.type}{value.shape}, expected only "
             f"{', '.join(_DECODER_INPUTS)} and caches of a decoder; try to export it as one graph "
@@ -155,6 +157,14 @@ def _complete_decoder(path: Path, model: ir.Model, directory: Path) -> None:
                     dims[axis] if isinstance(dims[axis], int) else size_of_axis or dims[axis]
                 )
             value.shape = ir.Shape(dims)
+
+
+def _is_state(value: ir.Value, model: ir.Model) -> bool:
+    """Whether an input is a state of fixed size, whose output is the input of the next run."""
+    name = value.name or ""
+    fixed = value.shape is not None and all(isinstance(dim, int) for dim in value.shape[1:])
+    outputs = {output.name for output in model.graph.outputs}
+    return name.startswith(PAST) and fixed and present_of(name) in outputs
 
 
 def _cache_sizes(config: Path) -> tuple[int | None, int | None]:

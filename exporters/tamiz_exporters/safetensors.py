@@ -93,6 +93,7 @@ def _export_encoder(folder: Path, directory: Path, stored: bool) -> None:
 def _export_embedder(folder: Path, directory: Path, stored: bool, activation: str | None) -> None:
     """A decoder that embeds texts, such as Qwen3-Embedding: hidden states, without cache."""
     model = HfModel(folder, activation)
+    model.check_embeds()
     weights = model.weights(head=False).tensors(stored)
     save_model(build_text_decoder(model.config, model.hidden, weights), directory)
     copy_companions(folder, directory)

@@ -78,7 +78,7 @@ class _TextDecoder(DecoderGraph):
         given = self.op("Cast", "/mask/Cast", self.attention_mask, to=ir.DataType.BOOL)
         given = self.op("Unsqueeze", "/mask/Unsqueeze_1", given, self.constant([1, 2]))
         masks = {}
-        for window in dict.fromkeys(at.window for at in self.config.layers):
+        for window in dict.fromkeys(at.window for at in self.config.attentions):
             name, seen = f"/mask.{window}", given
             if not self.config.bidirectional:
                 before = self.op("LessOrEqual", f"{name}/causal", ahead, self.constant(0))

@@ -25,6 +25,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     from tamiz_passes.residual import AbsorbResidual
     from tamiz_passes.rms_norm import RecogniseRMSNorm
     from tamiz_passes.sequences import TakeSequences
+    from tamiz_passes.short_conv import RecogniseShortConv
     from tamiz_passes.split_linears import SplitLinears
     from tamiz_passes.swiglu import RecogniseSwiGLU
     from tamiz_passes.text_attention import RecogniseTextAttention
@@ -41,6 +42,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
         LogitsToKeep,
         KeyStatistics,
         LastLayer,
+        RecogniseShortConv,
         TakeSequences,
         RecogniseTextAttention,
         FuseNodes,

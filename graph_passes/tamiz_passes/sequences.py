@@ -2,7 +2,7 @@
 
 The graph gets an input `sequences` (int64 ``[segments, 2 + pages]``) with no segments by default,
 so a caller that does not know it sees no change. The op `Attention` describes it; what chooses
-outputs in decode steps takes it, too. All other nodes work row by row.
+outputs in decode steps takes it, too, and so does `ShortConv`. All other nodes work row by row.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class TakeSequences(GraphPass):
 
     name = "sequences"
     phase = Phase.FUSE
+    needs = frozenset({"short-conv"})
     provides = frozenset({"ops-final"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

@@ -128,7 +128,7 @@ def _schemas() -> Sequence[OpSchema]:
         _schema("GatherBlockQuantized", _MICROSOFT, _gather_block_quantized),
         _schema("DynamicQuantizeMatMul", _MICROSOFT, _matmul),
         _schema("MatMulIntegerToFloat", _MICROSOFT, _matmul_to_float),
-        *(_schema(name, DOMAIN, _like_first) for name in ("RMSNorm", "SwiGLU")),
+        *(_schema(name, DOMAIN, _like_first) for name in ("RMSNorm", "SwiGLU", "ShortConv")),
         *(_schema(name, DOMAIN, _rows_of_n) for name in ("BlockMatMul", "ChannelMatMul")),
         _schema("Attention", DOMAIN, _attention),
         _schema("ExpertMatMul", DOMAIN, _expert_matmul),

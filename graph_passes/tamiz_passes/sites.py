@@ -1,7 +1,7 @@
 """Finds the sites of a model: by structure first, by names where the structure does not say.
 
 A decoder layer is what lies around one KV cache: the linears that feed its attention and the one
-that reads it, then the feed-forward block. Layers count as their caches do among the inputs. Where
+that reads it, then the feed-forward block. Layers have the numbers of their caches. Where
 there is no cache, as in an encoder, a linear's place is in the name of its node:
 
     /encoder/layer.3/attention/self/query/MatMul  →  layers.3.attention.self.query
@@ -45,6 +45,8 @@ _ELEMENTWISE = _NONLINEAR | {"Add", "Sub", "Mul", "Div", "Pow", "Cast", "Clip", 
 
 _LAYER_NAME = re.compile(r"(?:layers|layer|blocks|block|blk|h)[./](\d+)[./]")
 _KEY = re.compile(re.escape(KEY_VALUES) + r"([0-9]+)\.key")
+#: What follows the layer in the name of a linear around a convolution.
+_CONVOLUTION = re.compile(r"(conv[./].+?)/(?:\w*MatMul|Gemm)(?:_\d+)?$")
 #: What follows the layer in the name of a linear's node.
 _REST = re.compile(r"(.+?)/(?:MatMul|Gemm)(?:_\d+)?$")
 _TENSOR_NAMES = {
@@ -120,13 +122,14 @@ class _Roles:
                 self.assign(node, "tok_embd", None)
         self.head()
         keys = _keys(self.model.graph)
-        for layer, key in enumerate(keys):
+        for layer, key in keys.items():
             self.attention(layer, key)
         if keys:
+            self.by_place(_CONVOLUTION)
             self.by_name()
             self.feed_forward()
         else:
-            self.by_place()
+            self.by_place(_REST)
         return self.roles
 
     def assign(self, node: ir.Node | None, tensor: str, layer: int | None) -> None:
@@ -163,12 +166,12 @@ class _Roles:
                     if layer is not None and any(word in name for word in words):
                         self.assign(node, tensor, int(layer.group(1)))
 
-    def by_place(self) -> None:
-        """Layers and names of linears around no cache."""
+    def by_place(self, names: re.Pattern[str]) -> None:
+        """Layers and names of linears around no cache; `names` matches behind the layer."""
         for node in self.linears:
             name = node.name or ""
             layer = _LAYER_NAME.search(name)
-            rest = _REST.match(name, layer.end()) if layer else None
+            rest = names.match(name, layer.end()) if layer else None
             if layer and rest and node not in self.roles:
                 self.roles[node] = _Role(None, int(layer.group(1)), rest.group(1).replace("/", "."))
 
@@ -221,13 +224,13 @@ class _Roles:
         return found
 
 
-def _keys(graph: ir.Graph) -> list[ir.Value]:
-    """The pasts of keys in the order of their layers, which their names say, or their places."""
+def _keys(graph: ir.Graph) -> dict[int, ir.Value]:
+    """The pasts of keys by their layers, which their names say, or their places."""
     caches = [value for value in graph.inputs if rank(value) == 4]
     named = {m.group(1): v for v in caches if (m := _KEY.fullmatch(v.name or ""))}
     if 2 * len(named) != len(caches):
-        return caches[::2]
-    return [named[number] for number in sorted(named, key=int)]
+        return dict(enumerate(caches[::2]))
+    return {int(number): named[number] for number in sorted(named, key=int)}
 
 
 def _is_embedding(node: ir.Node) -> bool:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tamiz_ops.attention_reference import attention_op, text_attention
 from tamiz_ops.basic_reference import rms_norm, swiglu
+from tamiz_ops.convolution_reference import short_conv
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.expert_reference import expert_matmul, expert_router, expert_sum
@@ -310,6 +311,7 @@ _OPS: dict[str, Any] = {
     "ExpertMatMul": expert_matmul,
     "ExpertSum": expert_sum,
     "Attention": attention_op,
+    "ShortConv": short_conv,
     "LastPositions": last_positions,
     "Fused": fused,
     "ProcSparseMatMul": proc_sparse_matmul,

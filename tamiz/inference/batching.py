@@ -14,6 +14,7 @@ from tamiz.files.errors import TamizError
 from tamiz.inference.completion_stream import CompletionStream
 from tamiz.inference.results import Completion, Usage
 from tamiz.inference.settings import GenerationSettings
+from tamiz.interface.states import PAGE
 from tamiz.runtime.batching.batch import Batch
 from tamiz.runtime.batching.batchable import check_batchable
 from tamiz.runtime.batching.member import Member
@@ -76,8 +77,8 @@ def answer_together(
 def _tokens(model: Model, rooms: Sequence[int]) -> int:
     """Tokens to make room for: for all sequences, or for what memory is left, at least for one."""
     together = sum(sorted(rooms)[-_TOGETHER:])
-    forms = ((state.shape(1), np.dtype(state.dtype)) for state in model.states)
-    of_token = sum(math.prod(shape) * kind.itemsize for shape, kind in forms)
+    forms = ((state.paged(1), np.dtype(state.dtype)) for state in model.states)
+    of_token = sum(math.prod(shape) * kind.itemsize for shape, kind in forms) / PAGE
     return max(*rooms, 1, int(min(together, _SHARE * free_memory() / of_token)))
 
 

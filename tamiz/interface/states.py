@@ -6,6 +6,11 @@
 
 Each is ``[batch, …]``, ``past_layers.WHAT`` ``[layers, batch, …]``, with at most one dimension
 that has a row a token.
+
+A state ``recent`` is ``[batch, rows, …]``: the rows of the last tokens, that of token t at
+t mod rows, and `SPARE` of them more than a token reads. So up to `SPARE` tokens can be forgotten
+without a copy of it. Where sequences lie in pages of 64 tokens it is ``[pages, rows, …]``, and
+token t of a page has the row t mod rows of that page.
 """
 
 from __future__ import annotations
@@ -22,6 +27,12 @@ if TYPE_CHECKING:
 PAST = "past_"
 KEY_VALUES = f"{PAST}key_values."
 LAYERS = f"{PAST}layers."
+#: What the names of states begin with that have the rows of the last tokens.
+RECENT = f"{PAST}recent."
+#: Tokens at the end of a sequence that such a state can forget.
+SPARE = 16
+#: Tokens of a page, as the ops divide what they keep of several sequences.
+PAGE = 64
 #: The input that says which tokens of a run belong to which sequence.
 SEQUENCES = "sequences"
 #: The input of an encoder that says which tokens of a run belong to which text.
@@ -50,6 +61,7 @@ class State:
         dtype: Its element type.
         batch: The dimension that is the batch.
         axis: The dimension that has a row a token; None where its size is fixed.
+        recent: Whether it has the rows of the last tokens; its size is fixed.
     """
 
     past: str
@@ -57,6 +69,7 @@ class State:
     dtype: type[np.generic]
     batch: int
     axis: int | None
+    recent: bool = False
 
     @classmethod
     def of(cls, value: ort.NodeArg) -> State | None:
@@ -69,7 +82,8 @@ class State:
         sizes = [size if isinstance(size, int) else 0 for size in dims]
         del sizes[batch]
         axis = growing[0] if growing else None
-        return cls(value.name, tuple(sizes), TYPES[value.type], batch, axis)
+        recent = value.name.startswith((RECENT, stacked(RECENT))) and axis is None
+        return cls(value.name, tuple(sizes), TYPES[value.type], batch, axis, recent)
 
     @property
     def present(self) -> str:
@@ -82,6 +96,17 @@ class State:
         if self.axis is not None:
             dims[self.axis] = rows
         return tuple(dims)
+
+    def paged(self, pages: int) -> tuple[int, ...]:
+        """Its dimensions with room for several sequences in so many pages."""
+        return self.shape(0, pages) if self.recent else self.shape(pages * PAGE)
+
+    def page(self, array: NDArray[Any], page: int) -> NDArray[Any]:
+        """View of what a page has of it."""
+        axis, rows = self.batch, slice(page, page + 1)
+        if self.axis is not None:
+            axis, rows = self.axis, slice(page * PAGE, (page + 1) * PAGE)
+        return array[(slice(None),) * axis + (rows,)]
 
     def zeros(self, batch: int = 1) -> NDArray[Any]:
         """The state at the start, with room for no token."""

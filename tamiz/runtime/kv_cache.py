@@ -80,7 +80,7 @@ class SharedSequence(Sequence):
             state.first(self._buffers[index], length)[:] = state.first(other._state(index), length)
 
     def _cut(self, fixed: Ids[NDArray[Any]]) -> None:
-        for index, value in zip(self._fixed, fixed, strict=True):
+        for index, value in zip(self._fixed, fixed, strict=False):
             self._buffers[index][:] = value
 
     def _bind_step(self) -> None:
@@ -165,7 +165,7 @@ class ExactSequence(Sequence):
         self._cache = [_value(other._state(i).copy()) for i in range(len(self._decoder.states))]
 
     def _cut(self, fixed: Ids[NDArray[Any]]) -> None:
-        values = dict(zip(self._fixed, fixed, strict=True))
+        values = dict(zip(self._fixed, fixed, strict=False))
         for index, state in enumerate(self._decoder.states):
             if index not in values:
                 values[index] = state.first(self._state(index), len(self.tokens)).copy()

@@ -12,14 +12,14 @@ from collections.abc import Collection
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import State
+from tamiz.interface.states import SPARE, State
 
 #: Tokens of a prompt in one forward pass: enough for a GEMM, little in activations.
 CHUNK = 512
@@ -56,6 +56,14 @@ class Decoder:
     without: Collection[str] = ()
 
 
+class _Kept(NamedTuple):
+    """A copy of the state of fixed size, after `length` tokens."""
+
+    length: int
+    furthest: int
+    fixed: list[NDArray[Any]]
+
+
 class Sequence(ABC):
     """One sequence: its tokens, and the keys and values that the model keeps of them.
 
@@ -68,7 +76,9 @@ class Sequence(ABC):
         self.tokens: list[int] = []
         self._decoder = decoder
         self._fixed = [n for n, state in enumerate(decoder.states) if state.axis is None]
-        self._kept: tuple[int, list[NDArray[Any]]] | None = None
+        self._all_recent = all(decoder.states[n].recent for n in self._fixed)
+        self._furthest = 0  # tokens that the rows of the last ones have reached
+        self._kept: _Kept | None = None
         self._switches = {name: np.zeros(1, np.int64) for name in decoder.switches}
         for name in decoder.without:
             self._switches[name][0] = 1
@@ -77,6 +87,12 @@ class Sequence(ABC):
     def room(self) -> int:
         """Tokens that still fit in the model's limit."""
         return self._decoder.limit - len(self.tokens)
+
+    @property
+    def spare(self) -> int:
+        """Tokens that `truncate` can forget of a state that has the rows of the last tokens."""
+        recent = any(state.recent for state in self._decoder.states)
+        return SPARE if recent else self._decoder.limit
 
     def read(self, ids: Ids[int]) -> Logits:
         """Runs at least one token, in chunks.
@@ -119,41 +135,59 @@ class Sequence(ABC):
         self.tokens += ids
         return logits
 
-    def keep(self) -> None:
-        """Copies the state of fixed size, so that `truncate` can return to this length."""
-        if self._fixed:
-            self._kept = len(self.tokens), [self._state(n).copy() for n in self._fixed]
+    def keep(self, tokens: int | None = None) -> None:
+        """Copies the state of fixed size, so that `truncate` can return to this length.
+
+        Args:
+            tokens: How many are read before it returns; None where it is not known. A state that
+                has the rows of the last tokens needs no copy for few.
+        """
+        length = len(self.tokens)
+        reached = None if tokens is None else max(self._reached, length + tokens)
+        few = self._all_recent and reached is not None and reached - length <= self.spare
+        if self._fixed and not few:
+            fixed = [self._state(n).copy() for n in self._fixed]
+            self._kept = _Kept(length, self._reached, fixed)
 
     def take(self, other: Sequence) -> None:
         """Replaces the tokens and their state by those of another sequence of the model."""
         self.truncate(0)
         self._reserve(len(other.tokens))
         self.tokens, self._kept = list(other.tokens), None
+        self._furthest = other._reached
         self._take(other)
 
     def truncate(self, length: int, unread: bool = False) -> None:
         """Forgets all tokens after the first `length`.
 
-        State of fixed size cannot be shortened: a sequence that has such state returns to where
-        `keep` was called last, if that is not beyond `length`, and is emptied otherwise.
+        State of fixed size cannot be shortened, or by `spare` tokens from the furthest that it has
+        reached, where it has the rows of the last ones. A sequence that has such state returns to
+        where `keep` was called last, if that is not beyond `length`, and is emptied otherwise.
 
         Args:
             length: Tokens that stay.
-            unread: State of fixed size stays as it is, as it belongs to techniques that are
-                switched off in the runs that count.
+            unread: State of fixed size that has no rows of tokens stays as it is, as it belongs
+                to techniques that are switched off in the runs that count.
         """
         if length >= len(self.tokens):
             return
         fixed: list[NDArray[Any]] = []
-        if unread:
-            fixed = [self._state(n) for n in self._fixed]
-        elif self._kept is not None and self._kept[0] <= length:
-            length, fixed = self._kept
+        self._furthest = self._reached
+        few = self._furthest - length <= self.spare
+        if few and (unread or self._all_recent):
+            if self._kept is not None and self._kept.length > length:
+                self._kept = None
+        elif self._kept is not None and self._kept.length <= length:
+            length, self._furthest, fixed = self._kept
         elif self._fixed:
-            self._kept, length = None, 0
+            self._kept, length, self._furthest = None, 0, 0
             fixed = [np.zeros_like(self._state(n)) for n in self._fixed]
         del self.tokens[length:]
         self._cut(fixed)
+
+    @property
+    def _reached(self) -> int:
+        return max(self._furthest, len(self.tokens))
 
     def keep_prefix(self, prompt: Ids[int]) -> int:
         """Forgets all but the tokens that the sequence shares with the beginning of a prompt.
@@ -205,7 +239,7 @@ class Sequence(ABC):
         """Fits the state to the tokens, of which some have been forgotten.
 
         Args:
-            fixed: New values of the states of fixed size, in their order.
+            fixed: New values of the states of fixed size, in their order; none where they stay.
         """
 
     @abstractmethod

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import tamiz_ops
 from tamiz.api.site import SiteKind
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import KEY_VALUES, State
+from tamiz.interface.states import PAST, State
 from tamiz.runtime.session import session_options
 from tamiz.survey.survey import Survey
 
@@ -153,6 +153,6 @@ def _feed(node: Any, ids: NDArray[np.int64]) -> NDArray[Any]:
         return np.ones_like(ids)
     if "type" in node.name:
         return np.zeros_like(ids)
-    if node.name.startswith(KEY_VALUES) and (state := State.of(node)):
+    if node.name.startswith(PAST) and (state := State.of(node)):
         return state.zeros()
     raise TamizError(f"the model has an input {node.name!r}, which calibration cannot feed")

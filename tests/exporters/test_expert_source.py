@@ -123,6 +123,7 @@ def test_another_quantisation_is_refused_by_name(tmp_path) -> None:
 @pytest.mark.parametrize("field", ["swiglu_limit", "swiglu_alpha"])
 def test_another_clamp_is_refused_by_name(tmp_path, field) -> None:
     model = tiny_gguf.random_model(**MIXTURES["gpt-oss"])
-    tiny_safetensors.write(tmp_path, model, **{field: 5.0})
+    changed: dict[str, Any] = {field: 5.0}
+    tiny_safetensors.write(tmp_path, model, **changed)
     with pytest.raises(TamizError, match=f"{field}: found 5.0, expected"):
         HfModel(tmp_path)

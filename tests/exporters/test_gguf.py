@@ -15,11 +15,13 @@ from gguf.constants import GGMLQuantizationType as Type
 import tamiz_ops
 from kit import tiny_gguf
 from kit.arrays import relative_error
+from kit.convolutions import convolves
 from kit.mixtures import MIXTURES, dense_blocks, mixed_layers
 from tamiz import plugins
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle, Source
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import State
 from tamiz.survey.survey import survey
 from tamiz_exporters import gguf
 
@@ -50,6 +52,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "arcee": {"architecture": "arcee", "tied": False},
     "smollm3, layers without rope": {"architecture": "smollm3", "layers": 4},
     "qwen2, yarn": {"architecture": "qwen2", "yarn": (2.0, 128)},
+    "lfm2": {"architecture": "lfm2", "layers": 4},
+    "lfm2, 4 taps": {"architecture": "lfm2", "layers": 4, "taps": 4, "tied": False},
     "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
     "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8, "rope_base": 1e6},
@@ -87,8 +91,9 @@ def run(folder: Path, ids, mask=None, positions=None, past=None) -> list[np.ndar
     feeds = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
     caches = [value for value in session.get_inputs() if value.name.startswith("past_")]
     for index, node in enumerate(caches):
-        empty = np.zeros((len(ids), node.shape[1], 0, node.shape[3]), np.float32)
-        feeds[node.name] = empty if past is None else past[index]
+        state = State.of(node)
+        assert state is not None
+        feeds[node.name] = state.zeros(len(ids)) if past is None else past[index]
     return session.run(None, feeds)
 
 
@@ -111,13 +116,14 @@ def test_every_layer_is_recognised_and_computes_the_same(tmp_path, name) -> None
     held, folder = export(tmp_path, tiny_gguf.random_model(**MODELS[name]))
     bundles.write_manifest(folder, "dense", Source("tiny.gguf"))
     found = survey(Bundle.open(folder), plugins.load())
-    assert found.recognised["Attention"] == held.layers, found.notes
+    attending = [n for n in range(held.layers) if not convolves(held, n)]
+    assert found.recognised["Attention"] == len(attending), found.notes
     blocks = dense_blocks(held) + mixed_layers(held)
     assert found.recognised["SwiGLU"] == blocks, found.notes
     nodes = [node for node in found.model.graph if node.op_type == "Attention"]
     windows = [node.attributes.get("window") for node in nodes]
     widths = [0 if window is None else window.as_int() for window in windows]
-    assert widths == [held.window_of(layer) for layer in range(held.layers)]
+    assert widths == [held.window_of(layer) for layer in attending]
     ids = random_ids(2, 33)
     positions = np.broadcast_to(np.arange(33), ids.shape)
     expected = tiny_gguf.logits(held, ids, np.ones_like(ids), positions)

@@ -3,7 +3,7 @@
 ``reference_logits.json`` holds the logits of ids 0 to 7 after 33 tokens: of GGUF files from
 llama-cpp-python 0.3.36 (``Llama(path, n_ctx=64, logits_all=True, type_k=0, type_v=0)``, caches of
 float32), of Hugging Face folders from transformers 5.24 (``AutoModelForCausalLM`` with
-``attn_implementation="eager"``, float32).
+``attn_implementation="eager"``, float32). Its greedy tokens, 50 after the 33, are llama.cpp's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import pytest
 from kit import tiny_gguf, tiny_safetensors
 from kit.mixtures import MIXTURES
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import State
+from tamiz.runtime.model import Model
+from tamiz.survey.export import export
 from tamiz_exporters import gguf, safetensors
 
 VALUES = Path(__file__).with_name("reference_logits.json")
@@ -56,6 +59,11 @@ GGUF: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "gpt-oss without scaling": ({**MIXTURES["gpt-oss"], "yarn": None}, {}),
     "glm 4 MoE": (MIXTURES["glm4moe"], {}),
+    "lfm2": ({"architecture": "lfm2", "layers": 4}, {}),
+    "lfm2, 4 taps and a head": (
+        {"architecture": "lfm2", "layers": 4, "taps": 4, "tied": False},
+        {},
+    ),
     "gemma 3 with a window as long as the context": (
         {"architecture": "gemma3", "layers": 2, "window": 512, "rope_base": 1e6},
         {"gemma3__rope__freq_base_swa": 100.0},
@@ -129,6 +137,22 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"norm_topk_prob": False, "pad_token_id": 0},
     ),
     "granite": ({"architecture": "granite"}, {}),
+    "lfm2": ({"architecture": "lfm2", "layers": 4}, {}),
+    "lfm2, 4 taps and a head": (
+        {"architecture": "lfm2", "layers": 4, "taps": 4, "tied": False},
+        {},
+    ),
+    "lfm2 in the names of its first files": (
+        {"architecture": "lfm2", "layers": 4, "ffn": 96},
+        {
+            "layer_types": None,
+            "full_attn_idxs": [2, 3],
+            "block_ff_dim": 130,
+            "block_auto_adjust_ff_dim": True,
+            "block_multiple_of": 32,
+            "tie_embedding": True,
+        },
+    ),
     "arcee": ({"architecture": "arcee"}, {}),
     "arcee with another activation": ({"architecture": "arcee"}, {"hidden_act": "gelu"}),
     "gemma with another activation": (
@@ -158,7 +182,9 @@ def last_logits(folder: Path) -> np.ndarray:
     feeds["position_ids"] = np.arange(33)[None]
     for value in session.get_inputs():
         if value.name.startswith("past_"):
-            feeds[value.name] = np.zeros((1, value.shape[1], 0, value.shape[3]), np.float32)
+            state = State.of(value)
+            assert state is not None
+            feeds[value.name] = state.zeros()
     found: np.ndarray = session.run(["logits"], feeds)[0]
     return found[0, -1]
 
@@ -184,6 +210,19 @@ def test_logits_equal_those_of_transformers(tmp_path, name) -> None:
     (tmp_path / "dense").mkdir()
     safetensors.export(str(tmp_path / "hf"), tmp_path / "dense", "float32")
     check(tmp_path / "dense", json.loads(VALUES.read_text())["hugging face"][name])
+
+
+@pytest.mark.parametrize("name", json.loads(VALUES.read_text())["greedy"])
+def test_fifty_greedy_tokens_equal_those_of_llama_cpp(tmp_path, plugins, name) -> None:
+    write_gguf(tmp_path / "tiny.gguf", name)
+    expected = json.loads(VALUES.read_text())["greedy"][name]
+    bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32")
+    sequence, found = Model.load(bundle.path, threads=1).sequence(), list[int]()
+    logits = sequence.read(ids()[0].tolist())
+    for _ in expected:
+        found.append(int(logits.argmax()))
+        logits = sequence.step(found[-1])
+    assert found == expected
 
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_new", "quick_gelu", "relu", "relu2"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def test_a_gguf_leaves_out_layers_that_predict_further_tokens(tmp_path, plugins,
 
 def test_a_folder_leaves_out_layers_that_predict_further_tokens(tmp_path, plugins, caplog) -> None:
     model = tiny_gguf.random_model(**GLM)
-    shorter = {"num_hidden_layers": model.layers - 1, "num_nextn_predict_layers": 1}
+    shorter: dict[str, Any] = {"num_hidden_layers": model.layers - 1, "num_nextn_predict_layers": 1}
     source = tiny_safetensors.write(tmp_path / "hf", model, **shorter)
     check_the_first_layers(tmp_path, source, model, plugins)
     assert "tensors are ignored, such as model.layers.2." in caplog.text

@@ -44,6 +44,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "ernie4_5": {"architecture": "ernie4_5", "biases": True, "rope_base": 5e5},
     "arcee": {"architecture": "arcee", "biases": True},
     "smollm3": {"architecture": "smollm3", "layers": 4},
+    "lfm2": {"architecture": "lfm2", "layers": 4},
+    "lfm2, 4 taps": {"architecture": "lfm2", "layers": 4, "taps": 4, "tied": False},
     "gemma": {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
     "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},
     "gemma3": {"architecture": "gemma3", "layers": 7, "window": 8, "rope_base": 1e6},

@@ -48,6 +48,11 @@ def write_gpt_oss(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     tiny_gguf.write(path, tiny_gguf.random_model(**shape), linears, Kind.MXFP4)
 
 
+def write_lfm2(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny LFM2: short convolutions in place of attention in half of the layers."""
+    tiny_gguf.write(path, tiny_gguf.random_model(architecture="lfm2", layers=4), linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -69,6 +74,8 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     **{name: (*model, write_llama) for name, model in _LLAMAS.items()},
     "gemma2": (Kind.Q8_0, {}, write_gemma2),
     "mixture": (Kind.Q8_0, {}, write_mixture),
+    "lfm2": (Kind.Q8_0, {}, write_lfm2),
+    "lfm2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_lfm2),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
     "gpt-oss": (Kind.Q8_0, {}, write_gpt_oss),
     "gpt-oss kv-int8": (Kind.BF16, {"kv-int8": {}}, write_gpt_oss),

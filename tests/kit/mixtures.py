@@ -138,6 +138,17 @@ def _microscaled(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return halves[..., 0::2] | halves[..., 1::2] << 4, blocks[..., 0]
 
 
+def gguf_experts(model: TinyModel) -> dict[str, str]:
+    """Hugging Face's names of the weights of all experts, ``{}`` for each → the file's tensor."""
+    each = "mlp.experts.{}"
+    return {
+        f"model.layers.{layer}.{each}.{part}_proj.{what}": f"blk.{layer}.ffn_{part}_exps.{what}"
+        for layer in range(model.dense_layers, model.layers if model.experts else 0)
+        for part in ("gate", "up", "down")
+        for what in ("weight", *(["bias"] if model.architecture == "gpt-oss" else []))
+    }
+
+
 def add_expert_keys(writer: gguf.GGUFWriter, model: TinyModel) -> None:
     """Writes the widths of feed-forward blocks, and what GGUF says of experts."""
     own_width = model.architecture in _OWN_WIDTH

@@ -10,9 +10,16 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
+from kit.convolutions import add_convolution_keys, convolution, convolution_weights, convolves
 from kit.feed_forward import expert_block, feed_forward
 from kit.gguf_blocks import random_blocks
-from kit.mixtures import CORRECTED, add_expert_keys, expert_widths, gpt_oss_weights
+from kit.mixtures import (
+    CORRECTED,
+    add_expert_keys,
+    expert_widths,
+    gguf_experts,
+    gpt_oss_weights,
+)
 from kit.tiny_attention import attention, rms_norm, soft_cap, turns
 from tamiz_ops.formats import gguf_format
 
@@ -51,6 +58,7 @@ class TinyModel:
     expert_ffn: int = 32
     shared_ffn: int = 64  # of qwen2moe, ernie4_5-moe and glm4moe
     dense_layers: int = 0  # the first, without experts
+    taps: int = 3  # of the convolutions of lfm2
     yarn: tuple[float, int] | None = None  # factor, original context
     long_factors: np.ndarray | None = None  # of rotary frequencies, short and long contexts alike
     weights: dict[str, np.ndarray] = field(default_factory=dict)
@@ -100,7 +108,13 @@ _NAMES = {
     "ffn_norm": "post_attention_layernorm",
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
+    "shortconv.in_proj": "conv.in_proj",
+    "shortconv.conv": "conv.conv",
+    "shortconv.out_proj": "conv.out_proj",
 }
+
+
+_LAST_NORM = {"lfm2": "token_embd_norm"}
 
 
 def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **shape) -> TinyModel:
@@ -114,11 +128,15 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
     weights = {"model.embed_tokens.weight": normal(model.vocabulary, model.hidden)}
     for layer in range(model.layers):
         name = f"model.layers.{layer}"
-        for part, size in (("q", q), ("k", kv), ("v", kv)):
+        convolved = convolves(model, layer)
+        if convolved:
+            weights |= convolution_weights(model, name, normal)
+        for part, size in () if convolved else (("q", q), ("k", kv), ("v", kv)):
             weights[f"{name}.self_attn.{part}_proj.weight"] = normal(size, model.hidden)
             if biases:
                 weights[f"{name}.self_attn.{part}_proj.bias"] = normal(size)
-        weights[f"{name}.self_attn.o_proj.weight"] = normal(model.hidden, q)
+        if not convolved:
+            weights[f"{name}.self_attn.o_proj.weight"] = normal(model.hidden, q)
         mixed = model.experts > 0 and layer >= model.dense_layers
         if mixed:
             weights[f"{name}.mlp.gate.weight"] = normal(model.experts, model.hidden, scale=0.5)
@@ -136,8 +154,8 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
             norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
         for norm in norms:
             weights[f"{name}.{norm}.weight"] = 1 + normal(model.hidden)
-        for norm, width in (("q_norm", q), ("k_norm", kv)):
-            if model.architecture in ("qwen3", "qwen3moe", "gemma3", "glm4moe"):
+        for norm, width in () if convolved else (("q_norm", q), ("k_norm", kv)):
+            if model.architecture in ("qwen3", "qwen3moe", "gemma3", "glm4moe", "lfm2"):
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(model.head_dim)
             elif model.architecture == "olmoe":
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(width)
@@ -175,7 +193,6 @@ def write(
     writer.add_block_count(model.layers)
     writer.add_embedding_length(model.hidden)
     writer.add_head_count(model.heads)
-    writer.add_head_count_kv(model.kv_heads)
     writer.add_key_length(model.head_dim)
     writer.add_value_length(model.head_dim)
     writer.add_rope_dimension_count(model.rotary_dim)
@@ -197,6 +214,7 @@ def write(
         writer.add_rope_scaling_orig_ctx_len(128)
         for length in ("short", "long"):
             writer.add_tensor(f"rope_factors_{length}.weight", model.long_factors)
+    add_convolution_keys(writer, model)
     add_expert_keys(writer, model)
     if model.architecture.startswith("granite"):
         writer.add_embedding_scale(model.factors[0])
@@ -225,6 +243,7 @@ def write(
         routes = source.endswith(("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"))
         if source.endswith("ffn_gate_inp_shexp.weight"):
             rows = rows.ravel()
+        routes |= source.endswith("shortconv.conv.weight")
         tensor_kind = kind if rows.ndim == 2 and not routes else Type.F32
         stored = _stored(rows, tensor_kind)
         writer.add_tensor(source, stored, raw_dtype=tensor_kind)
@@ -285,7 +304,7 @@ def gguf_names(model: TinyModel) -> dict[str, str]:
     """Hugging Face's name of every weight → its name in the file."""
     names = {
         "model.embed_tokens.weight": "token_embd.weight",
-        "model.norm.weight": "output_norm.weight",
+        "model.norm.weight": f"{_LAST_NORM.get(model.architecture, 'output_norm')}.weight",
         "lm_head.weight": "output.weight",
     }
     norms = {"ffn_norm": "pre_feedforward_layernorm"} if model.norms_around else {}
@@ -317,7 +336,11 @@ def logits(
         def norm(part: str, values: np.ndarray, name: str = name) -> np.ndarray:
             return rms_norm(model, values, weights[f"{name}.{part}_layernorm.weight"])
 
-        y = attention(model, weights, f"{name}.self_attn", norm("input", x), seen, turn)
+        y = norm("input", x)
+        if convolves(model, layer):
+            y = convolution(weights, f"{name}.conv", y, mask)
+        else:
+            y = attention(model, weights, f"{name}.self_attn", y, seen, turn)
         x = x + (norm("post_attention", y) if model.norms_around else y * model.factors[2])
         y = norm("pre_feedforward" if model.norms_around else "post_attention", x)
         mixed = model.experts > 0 and layer >= model.dense_layers
@@ -328,14 +351,3 @@ def logits(
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
     logits = rms_norm(model, x, weights["model.norm.weight"]) @ head.T / model.factors[3]
     return soft_cap(logits, model.soft_caps[1])
-
-
-def gguf_experts(model: TinyModel) -> dict[str, str]:
-    """Hugging Face's names of the weights of all experts, ``{}`` for each → the file's tensor."""
-    each = "mlp.experts.{}"
-    return {
-        f"model.layers.{layer}.{each}.{part}_proj.{what}": f"blk.{layer}.ffn_{part}_exps.{what}"
-        for layer in range(model.dense_layers, model.layers if model.experts else 0)
-        for part in ("gate", "up", "down")
-        for what in ("weight", *(["bias"] if model.architecture == "gpt-oss" else []))
-    }

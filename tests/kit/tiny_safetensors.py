@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
+from kit.convolutions import convolves
 from kit.mixtures import ROUTED_SCALE, gpt_oss_tensors
 from kit.tiny_gguf import TinyModel, interleave
 
@@ -32,6 +33,7 @@ CLASSES = {
     "glm4_moe": "Glm4MoeForCausalLM",
     "arcee": "ArceeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
+    "lfm2": "Lfm2ForCausalLM",
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
@@ -40,6 +42,29 @@ CONTEXT = 512
 _OWN_CORRECTION = "e_score_correction_bias"
 _CORRECTION = f"moe_statics.{_OWN_CORRECTION}"
 _FIRST_QUERY = "model.layers.0.self_attn.q_proj"
+
+
+#: What no file quantises.
+_FLOATS = (
+    ".gate.weight",
+    "router.layer.weight",
+    "mlp.router.weight",
+    "_proj_bias",
+    "expert_gate.weight",
+    "conv.conv.weight",
+    _CORRECTION,
+)
+_LFM2 = {
+    "o_proj": "out_proj",
+    "q_norm": "q_layernorm",
+    "k_norm": "k_layernorm",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+    "input_layernorm": "operator_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "model.norm": "model.embedding_norm",
+}
 
 
 def model_type(model: TinyModel) -> str:
@@ -111,6 +136,12 @@ def config(model: TinyModel) -> dict[str, Any]:
     if kind.startswith("granite"):
         names = "embedding_multiplier", "attention_multiplier", "residual_multiplier"
         values |= zip((*names, "logits_scaling"), model.factors, strict=True)
+    if kind == "lfm2":
+        del values["rms_norm_eps"], values["hidden_act"]
+        values |= {"norm_eps": model.epsilon, "conv_L_cache": model.taps, "conv_bias": False}
+        layers = range(model.layers)
+        kinds = ["conv" if convolves(model, n) else "full_attention" for n in layers]
+        values |= {"layer_types": kinds, "block_auto_adjust_ff_dim": False}
     if kind == "arcee":
         values["hidden_act"] = "relu2"
     if kind.startswith("gemma"):
@@ -162,6 +193,10 @@ def tensors(model: TinyModel, microscaled: bool = False) -> dict[str, np.ndarray
                 name, value = name.replace("gate_correction.bias", _CORRECTION), value[None]
             elif ".q_proj." in name or ".k_proj." in name:
                 value = interleave(model, value)
+        if kind == "lfm2":
+            for own, stored in _LFM2.items():
+                name = name.replace(own, stored)
+            value = value[:, None] if name.endswith("conv.conv.weight") else value
         found[name] = value
     if model.architecture == "phi3":
         for layer in range(model.layers):
@@ -244,16 +279,7 @@ def write_file(path: Path, values: dict[str, np.ndarray], kind: Type = Type.F32)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, value in values.items():
-        routes = name.endswith(
-            (
-                ".gate.weight",
-                "router.layer.weight",
-                "mlp.router.weight",
-                "_proj_bias",
-                "expert_gate.weight",
-                _CORRECTION,
-            )
-        )
+        routes = name.endswith(_FLOATS)
         stored = kind if value.ndim > 1 and not routes else Type.F32
         if value.dtype == np.uint8:
             dtype, content = "U8", value.tobytes()

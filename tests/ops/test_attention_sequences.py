@@ -201,7 +201,7 @@ BAD: list[tuple[Any, str]] = [
     ([[-1, 4, 0]], "sequences has past -1 and 4 tokens in row 0"),
     ([[0, 4, 0], [3, 0, 1]], "sequences has past 3 and 0 tokens in row 1"),
     ([[2**62, 4, 0]], "sequences has past 4611686018427387904 and 4 tokens"),
-    ([[0, 4, 40]], "sequences has page 40 in row 0, expected 0 to 39, as past_key has 64 rows"),
+    ([[0, 4, 40]], "sequences has page 40 in row 0, expected 0 to 39, as the cache has 64 rows"),
     ([[62, 4, 1, -1]], "sequences has page -1 in row 0, expected 0 to 39"),
     ([[4]], "sequences has 1 columns, expected past, tokens and pages"),
     ([0, 4, 0], r"sequences has shape \[3\], expected 2 dimensions"),

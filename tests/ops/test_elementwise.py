@@ -1,5 +1,7 @@
 """RMSNorm and SwiGLU on every instruction set against the float64 reference."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -87,7 +89,7 @@ def test_exact_gelu_keeps_its_digits_in_the_tail(isa) -> None:
 @pytest.mark.parametrize("width", [5, 16, 1003])
 def test_a_limit_clamps_both_and_adds_one_to_up(isa, width) -> None:
     gate, up = random(5, width, scale=9), random(5, width, seed=1, scale=9)
-    how = {"activation": "quick_gelu", "limit": 7.0}
+    how: dict[str, Any] = {"activation": "quick_gelu", "limit": 7.0}
     got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, threads=2, **how)[0]
     g, u = np.minimum(gate.astype(np.float64), 7), np.clip(up.astype(np.float64), -7, 7)
     with np.errstate(over="ignore"):

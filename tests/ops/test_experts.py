@@ -70,7 +70,7 @@ def test_a_router_with_an_offset_and_groups(isa, rows, score, biased, groups) ->
 def test_experts_are_of_the_groups_with_the_largest_sums_of_two() -> None:
     """The largest score is in a group that is not chosen (DeepSeek-V3, section 2.1.2)."""
     x, w = np.ones((1, 1), np.float32), np.array([[9, 0, 0], [5, 5, 0], [1, 2, 3]], np.float32)
-    attributes = {"experts": 9, "top": 3, "groups": 3, "top_groups": 1}
+    attributes: dict[str, Any] = {"experts": 9, "top": 3, "groups": 3, "top_groups": 1}
     for score in ("sigmoid", "softmax_of_chosen"):
         inputs = [x, w.reshape(9, 1), None, np.zeros(9, np.float32)]
         how = {**attributes, "score": score}

@@ -186,6 +186,18 @@ def test_steps_that_choose_keys_are_the_same_after_waiting(
     engine.close()
 
 
+def test_short_convolutions_have_pages_and_drafts_too(plugins: Plugins, tmp_path: Path) -> None:
+    model = Model.load(build_model(tmp_path, *MODELS["lfm2"], plugins), 2)
+    engine = Engine(model, Tokenizer(model.bundle), Limits(2048))
+    prompts = [PROMPTS[0], PROMPTS[2], [7, 8, 9, 10] * 20]
+    expected = [list(model.generate(prompt, GREEDY, 25)) for prompt in prompts]
+    for cached in (False, True):
+        results = [one.result() for one in [submit(engine, p, GREEDY, 25) for p in prompts]]
+        assert [[one.token for one in tokens] for tokens, _, _ in results] == expected
+        assert any(end.cached_tokens for _, _, end in results if isinstance(end, End)) == cached
+    engine.close()
+
+
 def test_a_cancelled_job_leaves_its_pages(make: Make) -> None:
     engine = make()
     waiting = Waiting()

@@ -2,9 +2,9 @@
 
 docs/reference/ops.md from the native op table, techniques.md from the techniques' declarations,
 interactions.md from what the resolver says of them, metrics.md from what both count, hooks.md from
-the hook specifications, cli.md from the commands, policy.md from the JSON Schema, sources.md from
-the tables of the exporters, graphs.md from the forms of graphs that tests declare, plugins/ from
-the READMEs of the techniques, whose tables of flags it fills in, and
+the hook specifications, cli.md from the commands, policy.md from the JSON Schema, models.md and
+sources.md from the tables of the exporters, graphs.md from the forms of graphs that tests declare,
+plugins/ from the READMEs of the techniques, whose tables of flags it fills in, and
 docs/background/requirements.md from docs/requirements.json. Nothing in them is written by hand, and
 nothing may lack its description.
 """
@@ -19,6 +19,7 @@ from typing import Any
 import click
 import graphs_page
 import interactions
+import models_page
 import requirements
 import schema_page
 import sources_page
@@ -241,6 +242,7 @@ def main() -> None:
         "hooks.md": hooks(),
         "cli.md": commands(),
         "metrics.md": metrics(),
+        "models.md": models_page.page(table),
         "sources.md": sources_page.page(table),
         "graphs.md": graphs_page.page(table),
         "policy.md": schema_page.page(policy_model(load().techniques()).model_json_schema(), table),

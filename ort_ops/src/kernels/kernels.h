@@ -4,6 +4,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/basic/elementwise.h"
 #include "kernels/channels/channels.h"
+#include "kernels/convolution/short_conv.h"
 #include "kernels/deltas/deltas.h"
 #include "kernels/deltas/seedlm.h"
 #include "kernels/events/events.h"
@@ -38,6 +39,7 @@ struct Kernels {
   SeedlmKernels seedlm;
   TernaryKernels ternary;
   PopcountKernels popcount;
+  ShortConvKernels short_conv;
 };
 
 }  // namespace tamiz

@@ -3,6 +3,7 @@
 #include "kernels/attention/attention-inl.h"
 #include "kernels/basic/elementwise-inl.h"
 #include "kernels/channels/channels-inl.h"
+#include "kernels/convolution/short_conv-inl.h"
 #include "kernels/deltas/deltas-inl.h"
 #include "kernels/deltas/seedlm-inl.h"
 #include "kernels/events/events-inl.h"
@@ -53,6 +54,7 @@ constexpr Kernels table(const char* isa, const ByteKernels* bytes) {
       seedlm_kernels,
       ternary_kernels,
       popcount_kernels,
+      short_conv_kernels,
   };
 }
 

@@ -5,6 +5,7 @@
 #include "ops/attention/text_attention.h"
 #include "ops/basic/rms_norm.h"
 #include "ops/basic/swiglu.h"
+#include "ops/convolution/short_conv.h"
 #include "ops/events/event_select.h"
 #include "ops/events/event_sum.h"
 #include "ops/experts/expert_matmul.h"
@@ -36,6 +37,7 @@ const std::vector<OpSpec>& op_specs() {
       expert_sum_spec(),
       attention_spec(),
       text_attention_spec(),
+      short_conv_spec(),
       last_positions_spec(),
       head_shortlist_spec(),
       proc_sparse_matmul_spec(),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import MODEL
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import SEQUENCES
+from tamiz.interface.states import SEQUENCES, SPARE
 from tamiz.interface.switches import switch_input
 from tamiz.runtime import large_pages
 from tamiz.runtime.batching.batchable import acting_in_steps, check_batchable, is_cache
@@ -76,15 +76,18 @@ class Batch:
         self.members: list[Member] = []
         self._model = model
         self.tokens = pages_of(tokens) * PAGE
-        self._cache = large_pages.arrays((s.shape(self.tokens), s.dtype) for s in model.states)
         self._pages = Pages(pages_of(tokens))
+        forms = ((state.paged(self._pages.count), state.dtype) for state in model.states)
+        self._cache = large_pages.arrays(forms)
         self._files = None
         if files is not None:
             self._files = PageFiles(model, self._cache, files.folder, files.most_bytes)
         self._prefixes = PrefixCache(self._pages, self._files)
         self._keeps = prefixes
         # Keys and values of a decode step then differ from those of a prompt.
-        self._chooses = bool(acting_in_steps(model)) and not all(map(is_cache, model.states))
+        others = [state for state in model.states if not (state.recent or is_cache(state))]
+        self._chooses = bool(acting_in_steps(model) and others)
+        self._most_drafts = SPARE if any(state.recent for state in model.states) else None
         self._pace = Pace(slowdown)
         self._turn = 0  # the sequence whose prompt is read first
         self._binding = model.session.io_binding()
@@ -151,7 +154,7 @@ class Batch:
         except TamizError:
             self._pages.give_back(pages)
             raise
-        member = Member(prompt, room, pages, self._model.vocabulary, cached)
+        member = Member(prompt, room, pages, self._model.vocabulary, cached, self._most_drafts)
         member.scope, member.prompt = scope, asked
         self.members.append(member)
         return member

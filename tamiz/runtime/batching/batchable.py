@@ -17,13 +17,14 @@ def check_batchable(model: Model) -> None:
             f"{path / MODEL}: has no input {SEQUENCES}, so it reads one sequence at a time; try to"
             " build the bundle again"
         )
-    if other := [state.past for state in model.states if state.axis is None]:
+    if other := [s.past for s in model.states if s.axis is None and not s.recent]:
         kind = other[0].removeprefix(LAYERS).removeprefix(PAST).partition(".")[0]
         named = [name for name in manifest.techniques if name.startswith(kind)]
-        owner = ", ".join(named) or "a technique"
+        owner = ", ".join(named)
+        advice = f"a bundle without {owner}" if owner else "to build the bundle again"
         raise TamizError(
-            f"{path / MODEL}: {owner} keeps {other[0]}, a state of fixed size, of one sequence at a"
-            f" time, which a batch has not; try a bundle without {owner}"
+            f"{path / MODEL}: {owner or 'a layer'} keeps {other[0]}, a state of fixed size, of one"
+            f" sequence at a time, which a batch has not; try {advice}"
         )
     if not (manifest.equal_runs and model.shared_cache):
         raise TamizError(

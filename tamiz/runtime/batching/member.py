@@ -25,7 +25,13 @@ class Member:
     """
 
     def __init__(
-        self, prompt: Ids[int], room: int, pages: list[int], vocabulary: int, cached: int = 0
+        self,
+        prompt: Ids[int],
+        room: int,
+        pages: list[int],
+        vocabulary: int,
+        cached: int = 0,
+        most_drafts: int | None = None,
     ) -> None:
         """Use `Batch.add`."""
         self.tokens = list(prompt[:cached])
@@ -38,7 +44,7 @@ class Member:
         self.kept = cached // PAGE
         self.prompt = len(prompt)
         self.scope = b""
-        self._vocabulary = vocabulary
+        self._vocabulary, self._most_drafts = vocabulary, most_drafts
 
     @property
     def logits(self) -> Logits | None:
@@ -64,13 +70,15 @@ class Member:
         """Lets the run that reads the last unread token verify guesses of those that follow it.
 
         Args:
-            drafts: Token ids; those that the sequence has no room for are left out.
+            drafts: Token ids; those that the sequence has no room for are left out, and those
+                that what the model keeps of it could not forget.
 
         Raises:
             TamizError: The model does not know one of them.
         """
         check_tokens(drafts, self._vocabulary)
-        self.drafts = list(drafts[: self.room - len(self.tokens) - len(self.unread)])
+        room = self.room - len(self.tokens) - len(self.unread)
+        self.drafts = list(drafts[:room][: self._most_drafts])
 
     def accept(self, drafts: int) -> None:
         """Keeps so many drafts of the last run, and forgets those behind them."""

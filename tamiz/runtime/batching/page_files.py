@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.interface.states import State
-from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
 
 _CHECKSUM = 32
@@ -117,7 +115,7 @@ class PageFiles:
 
     def _parts(self, page: int) -> list[NDArray[Any]]:
         """Views of a page in each state."""
-        return [_rows(s, array, page) for s, array in zip(self._states, self._cache, strict=True)]
+        return [s.page(array, page) for s, array in zip(self._states, self._cache, strict=True)]
 
     def _path(self, name: bytes) -> Path:
         return self.folder / f"{name.hex()}.page"
@@ -159,12 +157,6 @@ class PageFiles:
             file.unlink(missing_ok=True)
             self._whole.discard(file)
             self._size -= size
-
-
-def _rows(state: State, array: NDArray[Any], page: int) -> NDArray[Any]:
-    """The rows of a page."""
-    assert state.axis is not None
-    return array[(slice(None),) * state.axis + (slice(page * PAGE, (page + 1) * PAGE),)]
 
 
 def _checksum(data: bytes | memoryview) -> bytes:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tamiz.files.errors import TamizError
-
-#: Tokens of a page, as the op `Attention` divides a cache.
-PAGE = 64
+from tamiz.interface.states import PAGE
 
 
 def pages_of(tokens: int) -> int:

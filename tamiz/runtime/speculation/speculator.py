@@ -106,7 +106,7 @@ class Speculator:
         pending = text[len(sequence.tokens) :]
         self._guesses, self._used = self._guess(len(pending)), 0
         if self._guesses and self._draft is None:
-            sequence.keep()
+            sequence.keep(len(pending) + len(self._guesses))
         start = time.perf_counter()
         if self._guesses or len(pending) > 1:
             rows = sequence.logits([*pending, *self._guesses])[len(pending) - 1 :]
@@ -126,6 +126,8 @@ class Speculator:
         self._by_model = False
         text = self._lookup.tokens
         room = min(self._end - len(text), CHOICES[-1] - pending)
+        if self._draft is not None:  # which reads its guesses without a copy of the state
+            room = min(room, self._sequence.spare)
         if room <= 0 or self._prices.step is None:
             return []
         count, rate = self._prices.best_guesses(self._lookup.chances(room), pending)

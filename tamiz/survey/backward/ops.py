@@ -147,6 +147,18 @@ def concat(node: ir.Node, values: Values, g: Float) -> Gradients:
     return list(np.split(g, np.cumsum(sizes)[:-1], axis=axis))
 
 
+def convolution(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y_t = Σ_j w_j x_{t+j}, each channel alone, ``[1, channels, tokens]``."""
+    weight, groups = read(node, 1, values), node.attributes.get_int("group", 1)
+    if weight.ndim != 3 or groups != len(weight) or set(node.attributes) - {"group"}:
+        raise UnknownOpError(f"{node.name}, which mixes channels, or pads")
+    taps = weight.shape[2]
+    gradient = np.zeros((*g.shape[:2], g.shape[2] + taps - 1), np.float32)
+    for tap in range(taps):
+        gradient[..., tap : tap + g.shape[2]] += g * weight[:, 0, tap, None]
+    return [gradient]
+
+
 def gather_elements(node: ir.Node, values: Values, g: Float) -> Gradients:
     """y = x at a place of its own along one dimension for every element."""
     x, index, axis = read(node, 0, values), read(node, 1, values), axis_of(node, 0)

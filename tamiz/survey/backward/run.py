@@ -33,6 +33,7 @@ class _Op(NamedTuple):
 _OPS = {
     ("", "Add"): _Op(ops.add, (0, 1)),
     ("", "Concat"): _Op(ops.concat, tuple(range(16))),
+    ("", "Conv"): _Op(ops.convolution, (1,)),
     ("", "Div"): _Op(ops.div, (0, 1)),
     ("", "Dropout"): _Op(ops.same),
     ("", "Erf"): _Op(ops.erf, (0,)),

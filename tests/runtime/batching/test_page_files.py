@@ -17,9 +17,12 @@ from tamiz.runtime.model import Model
 TEXT = np.random.default_rng(3).integers(2, 250, 300).tolist()
 
 
-@pytest.fixture(scope="module")
-def model(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model.load(build_model(tmp_path_factory.mktemp("files"), *MODELS["q4_1"], plugins), 2)
+@pytest.fixture(scope="module", params=["q4_1", "lfm2"])
+def model(
+    request: pytest.FixtureRequest, plugins: Plugins, tmp_path_factory: pytest.TempPathFactory
+) -> Model:
+    folder = tmp_path_factory.mktemp("files")
+    return Model.load(build_model(folder, *MODELS[request.param], plugins), 2)
 
 
 def read(model: Model, folder: Path, most: int = 1 << 30) -> tuple[int, bytes]:

@@ -19,7 +19,7 @@ void check_pages(int64_t row, const int64_t* pages, int64_t count, int64_t most)
     if (pages[i] >= 0 && pages[i] < most) continue;
     throw Error("sequences has page " + std::to_string(pages[i]) + " in row " +
                 std::to_string(row) + ", expected 0 to " + std::to_string(most - 1) +
-                ", as past_key has " + std::to_string(kPageKeys) + " rows a page");
+                ", as the cache has " + std::to_string(kPageKeys) + " rows a page");
   }
 }
 

@@ -1,0 +1,45 @@
+// Gated short convolution over time, each channel alone (Hasani et al. 2025, LFM2):
+//
+//   u_t = b_t x_t,  y_t = c_t (w_0 u_(t - L + 1) + ... + w_(L - 1) u_t)
+//
+// The sum begins with the oldest token, and each product is rounded once with its sum: a channel
+// has the same bits on all levels, however many channels and tokens a call has.
+#pragma once
+
+#include "kernels/convolution/short_conv.h"
+#include "simd/simd.h"
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+template <class Load, class Store>
+inline void short_conv_lanes(const ShortConvArgs& a, int64_t i, Load load_lanes,
+                             Store store_lanes) {
+  const Vec u = a.hidden ? broadcast(0.0f) : load_lanes(a.b + i) * load_lanes(a.x + i);
+  store_lanes(a.u + i, u);
+  Vec sum = broadcast(0.0f);
+  for (int64_t tap = 0; tap < a.taps - 1; ++tap) {
+    if (!a.earlier[tap]) continue;
+    sum = fma(load_lanes(a.weight + tap * a.stride + i), load_lanes(a.earlier[tap] + i), sum);
+  }
+  sum = fma(load_lanes(a.weight + (a.taps - 1) * a.stride + i), u, sum);
+  store_lanes(a.y + i, load_lanes(a.c + i) * sum);
+}
+
+inline void short_conv_token(const ShortConvArgs& a) {
+  int64_t i = 0;
+  for (; i + kLanes <= a.count; i += kLanes) {
+    short_conv_lanes(
+        a, i, [](const float* p) { return load(p); }, [](float* p, Vec v) { store(p, v); });
+  }
+  const int64_t rest = a.count - i;
+  if (!rest) return;
+  short_conv_lanes(
+      a, i, [rest](const float* p) { return load_partial(p, rest); },
+      [rest](float* p, Vec v) { store_partial(p, v, rest); });
+}
+
+constexpr ShortConvKernels short_conv_kernels = {short_conv_token};
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz

@@ -1,0 +1,23 @@
+// The kernel of a gated short convolution.
+#pragma once
+
+#include <stdint.h>
+
+namespace tamiz {
+
+/// One token of a short convolution, `count` channels of it.
+struct ShortConvArgs {
+  const float *b, *c, *x;       // gate of the input, gate of the output, input
+  const float* const* earlier;  // u of the taps - 1 tokens before, oldest first; null: 0
+  const float* weight;          // [taps, stride], the oldest token first
+  int64_t taps, stride, count;
+  bool hidden;  // u_t is 0
+  float *u, *y;
+};
+
+struct ShortConvKernels {
+  /// u_t = b_t x_t,  y_t = c_t sum_j w_j u_(t - taps + 1 + j), element by element.
+  void (*token)(const ShortConvArgs& args);
+};
+
+}  // namespace tamiz

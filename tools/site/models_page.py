@@ -1,0 +1,115 @@
+"""The page of models that are supported, from the tables of the exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES, MISSING
+
+Table = Callable[[list[str], list[list[str]]], str]
+_INTRO = """\
+These are decoders that people run, by family. The list is a choice: how often a model is downloaded
+changes from week to week, and is not measured here. The columns come from the tables that the
+exporters read.
+
+- **works**: GGUF and safetensors are read.
+- **partly**: one of the two is read.
+- **no**: neither is read. An export ends with one sentence that names the architecture.
+
+What holds for each field of a file is on the page of [sources](sources.md). Models that neither
+reads can come as ONNX,
+[written by optimum](../guides/from-hugging-face.md#other-architectures) or
+[by another tool](../guides/from-onnx.md)."""
+
+
+class _Family(NamedTuple):
+    """A family of decoders.
+
+    Attributes:
+        name: As people call it.
+        model_type: In ``config.json``.
+        gguf: Value of `general.architecture`; empty where llama.cpp does not know it.
+    """
+
+    name: str
+    model_type: str
+    gguf: str
+
+
+FAMILIES = (
+    _Family("BLOOM", "bloom", "bloom"),
+    _Family("Command R", "cohere", "command-r"),
+    _Family("DeepSeek V2, V2-Lite", "deepseek_v2", "deepseek2"),
+    _Family("DeepSeek V3, R1", "deepseek_v3", "deepseek2"),
+    _Family("ERNIE 4.5", "ernie4_5", "ernie4_5"),
+    _Family("ERNIE 4.5 MoE", "ernie4_5_moe", "ernie4_5-moe"),
+    _Family("Falcon", "falcon", "falcon"),
+    _Family("Falcon-H1", "falcon_h1", "falcon-h1"),
+    _Family("Gemma", "gemma", "gemma"),
+    _Family("Gemma 2", "gemma2", "gemma2"),
+    _Family("Gemma 3, text (270M, 1B)", "gemma3_text", "gemma3"),
+    _Family("Gemma 3 with pictures (4B and more)", "gemma3", "gemma3"),
+    _Family("Gemma 3n", "gemma3n", "gemma3n"),
+    _Family("Gemma 4", "gemma4", "gemma4"),
+    _Family("GLM-4", "glm4", "glm4"),
+    _Family("GLM-4.5, 4.6", "glm4_moe", "glm4moe"),
+    _Family("GPT-2", "gpt2", "gpt2"),
+    _Family("GPT-NeoX, Pythia", "gpt_neox", "gptneox"),
+    _Family("gpt-oss", "gpt_oss", "gpt-oss"),
+    _Family("Granite 3", "granite", "granite"),
+    _Family("Granite 3 MoE", "granitemoe", "granitemoe"),
+    _Family("Granite 4 hybrid", "granitemoehybrid", "granitehybrid"),
+    _Family("LFM2", "lfm2", "lfm2"),
+    _Family("LFM2 MoE", "lfm2_moe", "lfm2moe"),
+    _Family("Llama 2, 3", "llama", "llama"),
+    _Family("Llama 4", "llama4_text", "llama4"),
+    _Family("MiniMax-M2", "minimax_m2", "minimax-m2"),
+    _Family("Mistral", "mistral", "llama"),
+    _Family("Mixtral", "mixtral", "llama"),
+    _Family("Nemotron-H", "nemotron_h", "nemotron_h"),
+    _Family("OLMo 2", "olmo2", "olmo2"),
+    _Family("OLMoE", "olmoe", "olmoe"),
+    _Family("OPT", "opt", ""),
+    _Family("Phi-2", "phi", "phi2"),
+    _Family("Phi-3, 3.5 mini, 4 mini", "phi3", "phi3"),
+    _Family("Qwen 2, 2.5", "qwen2", "qwen2"),
+    _Family("Qwen 2 MoE", "qwen2_moe", "qwen2moe"),
+    _Family("Qwen 3", "qwen3", "qwen3"),
+    _Family("Qwen 3 MoE", "qwen3_moe", "qwen3moe"),
+    _Family("Qwen3-Next", "qwen3_next", "qwen3next"),
+    _Family("Qwen 3.5", "qwen3_5_text", "qwen35"),
+    _Family("SmolLM3", "smollm3", "smollm3"),
+    _Family("StarCoder 2", "starcoder2", "starcoder2"),
+)
+
+
+def page(table: Table) -> str:
+    """The page.
+
+    Args:
+        table: Makes a table of a head and rows.
+    """
+    head = ["decoder", "state", "GGUF", "safetensors", "what is missing"]
+    return "\n\n".join(["# Which models are supported", _INTRO, table(head, rows())])
+
+
+def rows() -> list[list[str]]:
+    """Name, state, architecture in GGUF, ``model_type`` and what is missing of each."""
+    found = []
+    for family in FAMILIES:
+        read = family.gguf in ARCHITECTURES, family.model_type in HF_ARCHITECTURES
+        state = "works" if all(read) else "partly" if any(read) else "no"
+        names = (f"`{name}`" if name else "–" for name in (family.gguf, family.model_type))
+        shown = [name if each else f"no ({name})" for name, each in zip(names, read, strict=True)]
+        found.append([family.name, state, *shown, _lack(family, read)])
+    return found
+
+
+def _lack(family: _Family, read: tuple[bool, bool]) -> str:
+    """Why a family is not read, or not from safetensors."""
+    if all(read):
+        return ""
+    if read[0]:
+        return "the configuration of a model that also reads pictures"
+    return MISSING.get(family.gguf, "") or MISSING[family.model_type]
