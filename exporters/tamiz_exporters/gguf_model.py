@@ -17,15 +17,14 @@ from tamiz_exporters.architectures import (
     SOFT_CAPS,
     WITH_EXPERTS,
     Architecture,
-    MixtureTraits,
 )
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
-    Experts,
     LayerAttention,
     ShortConvolution,
 )
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.expert_fields import gguf_experts, gguf_step
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
@@ -38,8 +37,6 @@ _FUSED = {
     "attn_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "ffn_up": ("mlp.gate_proj", "mlp.up_proj"),
 }
-#: What the router makes of its scores, by GGUF's number.
-SCORES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}
 #: Models of so many layers, 27B, divide scores by the square root of hidden size / heads.
 _SCALED_BY_HIDDEN = {"gemma2": 46, "gemma3": 62}
 
@@ -99,6 +96,7 @@ class GgufModel:
         if len(layers) == _SCALED_BY_HIDDEN.get(self.architecture):
             scale = (self.hidden / heads) ** -0.5
         score_cap, logit_cap = self._soft_caps()
+        mixture = self.traits.mixture
         self.config = DecoderConfig(
             heads=heads,
             kv_heads=kv_heads,
@@ -109,7 +107,9 @@ class GgufModel:
             score_cap=score_cap,
             logit_cap=logit_cap,
             activation=self._activation(activation),
-            experts=self._experts(len(layers)),
+            experts=None
+            if mixture is None
+            else gguf_experts(of, mixture, self.hidden, len(layers)),
             **multipliers,
         )
 
@@ -224,7 +224,8 @@ class GgufModel:
             out[traits.shared_key] = experts.shared_width // each
         if traits.span_keys is not None:
             first, last, every = traits.span_keys
-            out |= {first: min(experts.layers), last: max(experts.layers), every: self._step()}
+            step = gguf_step(self.of, traits)
+            out |= {first: min(experts.layers), last: max(experts.layers), every: step}
             out.pop("", None)
         if traits.routed:
             values = experts.scale, experts.groups, experts.top_groups
@@ -266,68 +267,6 @@ class GgufModel:
             "residual_scale": of.number("residual_scale", 0.0) or 1.0,
             "logit_divisor": of.number("logit_scale", 0.0) or 1.0,
         }
-
-    def _experts(self, layers: int) -> Experts | None:
-        """The mixture of experts, and which layers have it."""
-        of, traits = self.of, self.traits.mixture
-        if traits is None:
-            return None
-        count, top = of.positive("expert_count"), of.positive("expert_used_count")
-        if top > count:
-            of.reject("expert_used_count", top, f"at most {count}, as many as experts")
-        spans = traits.span_keys is not None
-        first, step = (of.whole("leading_dense_block_count"), self._step()) if spans else (0, 1)
-        having = [number for number in range(first, layers) if (number + 1) % step == 0]
-        if not having:
-            of.reject("leading_dense_block_count", first, f"a layer with experts, of {layers}")
-        at = f"blk.{having[0]}"
-        of.tensor(f"{at}.ffn_gate_inp.weight", (count, self.hidden))
-        width = of.positive(traits.gguf_width_key)
-        shared = "expert_shared_feed_forward_length"
-        shared = "expert_shared_count" if traits.gguf_counts else shared
-        read = of.whole if traits.shared_counts else of.positive
-        shared_width = read(shared) if traits.shared_key else 0
-        return Experts(
-            frozenset(having),
-            count,
-            top,
-            width,
-            **self._router(traits, count, top),
-            shared_width=shared_width * (width if traits.gguf_counts else 1),
-            shared_gate=bool(traits.names.shared_gate),
-            biased=f"{at}.{GGUF_EXPERTS.bias}" in self.file.tensors,
-        )
-
-    def _router(self, traits: MixtureTraits, count: int, top: int) -> dict[str, Any]:
-        """How scores become weights, and of which groups experts are taken."""
-        of = self.of
-        if not traits.routed:
-            return {"score": traits.score, "normalize": traits.normalize}
-        key = "expert_gating_func"
-        score = traits.score if of.given(key) is None else SCORES.get(of.positive(key))
-        if score is None:
-            of.reject(key, of.given(key), " or ".join(map(str, SCORES)))
-        groups = of.positive("expert_group_count", 1)
-        taken = of.positive("expert_group_used_count", 1)
-        if count % groups:
-            of.reject("expert_group_count", groups, f"a divisor of {count}")
-        if taken > groups or taken * (count // groups) < top:
-            expected = f"groups that hold {top} experts, of {groups}"
-            of.reject("expert_group_used_count", taken, expected)
-        return {
-            "score": score,
-            "normalize": of.flag("expert_weights_norm"),
-            "scale": of.number("expert_weights_scale", 0.0) or 1.0,
-            "groups": groups,
-            "top_groups": taken,
-        }
-
-    def _step(self) -> int:
-        """Of so many layers the last has experts."""
-        traits = self.traits.mixture
-        if traits is None or traits.span_keys is None or not traits.span_keys[2]:
-            return 1
-        return self.of.positive("interleave_moe_layer_step", 1)
 
     def _kv_heads(self, heads: int) -> int:
         """Key/value heads of the layers that attend."""

@@ -10,21 +10,18 @@ from typing import Any
 from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES, chosen_activation
 from tamiz_exporters.architectures import (
-    EXPERT_COUNTS,
     HF_ARCHITECTURES,
-    ROUTER_KEYS,
     SOFT_CAPS,
-    MixtureTraits,
 )
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
-    Experts,
     LayerAttention,
     ShortConvolution,
 )
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_rope import HfRope
@@ -78,8 +75,9 @@ class HfModel:
         self._traits = HF_ARCHITECTURES[kind]
         self._of = of = written.obeyed(kind, CONFIG_FIELDS)
         self._check_quantization()
-        if self._traits.mixture is not None and self._traits.mixture.turned:
-            parts = self._traits.mixture.names.parts.values()
+        mixture = self._traits.mixture
+        if mixture is not None and mixture.turned:
+            parts = mixture.names.parts.values()
             self.folder = ExpertSource(self.folder, parts)
         score_cap, logit_cap = self._soft_caps()
         self._hidden = of.positive("hidden_size")
@@ -104,7 +102,7 @@ class HfModel:
             logit_cap=logit_cap,
             activation=self._activation(activation),
             bidirectional=self._bidirectional(),
-            experts=self._experts(len(layers)),
+            experts=None if mixture is None else hf_experts(of, mixture, len(layers)),
             **multipliers,
         )
 
@@ -234,65 +232,6 @@ class HfModel:
             "residual_scale": of.number("residual_multiplier", 1.0),
             "logit_divisor": of.number("logits_scaling", 1.0),
         }
-
-    def _experts(self, layers: int) -> Experts | None:
-        """The mixture of experts, and which layers have it."""
-        of, traits = self._of, self._traits.mixture
-        if traits is None:
-            return None
-        counts = [key for key in EXPERT_COUNTS if of.given(key) is not None]
-        count = of.positive(counts[0] if counts else traits.count_key)
-        top = of.positive(traits.top_key)
-        if len(counts) > 1 and of.given(counts[1]) != count:
-            of.reject(counts[1], of.given(counts[1]), f"{count}, as {counts[0]}")
-        if top > count:
-            of.reject(traits.top_key, top, f"at most {count}, as many as experts")
-        width = of.positive(traits.width_key)
-        read = of.whole if traits.shared_counts else of.positive
-        shared = read(traits.shared_key) if traits.shared_key else 0
-        factor, groups, taken = ROUTER_KEYS if traits.routed else ("", "", "")
-        normalize = of.flag(traits.normalize_key) if traits.normalize_key else traits.normalize
-        return Experts(
-            self._layers_with_experts(traits, layers),
-            count,
-            top,
-            width,
-            traits.score,
-            normalize is not False if traits.routed else bool(normalize),
-            of.number(factor, 1.0) if factor else 1.0,
-            shared_width=shared * width if traits.shared_counts else shared,
-            shared_gate=bool(shared and traits.names.shared_gate),
-            biased=bool(traits.names.bias),
-            **self._groups(count, top, groups, taken),
-        )
-
-    def _groups(self, count: int, top: int, key: str, taken_key: str) -> dict[str, int]:
-        """Groups of experts, and how many a token takes."""
-        if not key:
-            return {}
-        groups, taken = self._of.positive(key, 1), self._of.positive(taken_key, 1)
-        if count % groups:
-            self._of.reject(key, groups, f"a divisor of {count}")
-        if taken > groups or taken * (count // groups) < top:
-            self._of.reject(taken_key, taken, f"groups that hold {top} experts, of {groups}")
-        return {"groups": groups, "top_groups": taken}
-
-    def _layers_with_experts(self, traits: MixtureTraits, layers: int) -> frozenset[int]:
-        """All but those that ``mlp_only_layers`` names, or of a span, and of so many the last."""
-        if traits.span_keys is not None:
-            first, last, every = traits.span_keys
-            end = self._of.given(last) if last else None
-            end = layers - 1 if end in (None, -1) else self._of.whole(last)
-            step = self._of.positive(every, 1) if every else 1
-            span = range(self._of.whole(first, 1), min(end, layers - 1) + 1)
-            return frozenset(number for number in span if (number + 1) % step == 0)
-        step, without = self._of.positive("decoder_sparse_step", 1), []
-        if (listed := self._of.given("mlp_only_layers")) is not None:
-            if not isinstance(listed, list) or not all(type(value) is int for value in listed):
-                self._of.reject("mlp_only_layers", listed, "a list of layers")
-            without = listed
-        chosen = (n for n in range(layers) if n not in without and (n + 1) % step == 0)
-        return frozenset(chosen)
 
     def _count(self) -> int:
         """Number of layers."""

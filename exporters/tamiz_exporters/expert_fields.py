@@ -1,0 +1,162 @@
+"""What sources say of a mixture of experts: how many, in which layers, and how tokens choose."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol
+
+from tamiz_exporters.architectures import (
+    EXPERT_COUNTS,
+    GGUF_EXPERTS,
+    ROUTER_KEYS,
+    MixtureTraits,
+)
+from tamiz_exporters.decoder_config import Experts
+from tamiz_exporters.gguf_hyperparameters import Hyperparameters
+from tamiz_exporters.hf_fields import Fields
+
+#: What the router makes of its scores, by GGUF's number.
+SCORES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}
+
+
+class _Settings(Protocol):
+    def positive(self, key: str, default: int | None = None) -> int: ...
+
+    def reject(self, key: str, found: object, expected: str) -> NoReturn: ...
+
+
+def gguf_experts(of: Hyperparameters, traits: MixtureTraits, hidden: int, layers: int) -> Experts:
+    """The mixture of a GGUF, and which layers have it.
+
+    Args:
+        of: The hyperparameters.
+        traits: What the architecture says of its mixture.
+        hidden: Width of the residual stream.
+        layers: Number of layers.
+
+    Raises:
+        TamizError: A value is missing, absurd or not supported.
+    """
+    count, top = of.positive("expert_count"), of.positive("expert_used_count")
+    if top > count:
+        of.reject("expert_used_count", top, f"at most {count}, as many as experts")
+    spans, step = traits.span_keys is not None, gguf_step(of, traits)
+    first = of.whole("leading_dense_block_count") if spans else 0
+    having = [number for number in range(first, layers) if (number + 1) % step == 0]
+    if not having:
+        of.reject("leading_dense_block_count", first, f"a layer with experts, of {layers}")
+    at = f"blk.{having[0]}"
+    of.tensor(f"{at}.ffn_gate_inp.weight", (count, hidden))
+    width = of.positive(traits.gguf_width_key)
+    shared = "expert_shared_feed_forward_length"
+    shared = "expert_shared_count" if traits.gguf_counts else shared
+    read = of.whole if traits.shared_counts else of.positive
+    shared_width = read(shared) if traits.shared_key else 0
+    return Experts(
+        frozenset(having),
+        count,
+        top,
+        width,
+        **_gguf_router(of, traits, count, top),
+        shared_width=shared_width * (width if traits.gguf_counts else 1),
+        shared_gate=bool(traits.names.shared_gate),
+        biased=f"{at}.{GGUF_EXPERTS.bias}" in of.file.tensors,
+    )
+
+
+def gguf_step(of: Hyperparameters, traits: MixtureTraits) -> int:
+    """Of so many layers of a GGUF the last has experts."""
+    if traits.span_keys is None or not traits.span_keys[2]:
+        return 1
+    return of.positive("interleave_moe_layer_step", 1)
+
+
+def _gguf_router(
+    of: Hyperparameters, traits: MixtureTraits, count: int, top: int
+) -> dict[str, Any]:
+    """How scores become weights, and of which groups experts are taken."""
+    if not traits.routed:
+        return {"score": traits.score, "normalize": traits.normalize}
+    key = "expert_gating_func"
+    score = traits.score if of.given(key) is None else SCORES.get(of.positive(key))
+    if score is None:
+        of.reject(key, of.given(key), " or ".join(map(str, SCORES)))
+    return {
+        "score": score,
+        "normalize": of.flag("expert_weights_norm"),
+        "scale": of.number("expert_weights_scale", 0.0) or 1.0,
+        **_groups(of, count, top, "expert_group_count", "expert_group_used_count"),
+    }
+
+
+def hf_experts(of: Fields, traits: MixtureTraits, layers: int) -> Experts:
+    """The mixture of a ``config.json``, and which layers have it.
+
+    Args:
+        of: The fields.
+        traits: What the architecture says of its mixture.
+        layers: Number of layers.
+
+    Raises:
+        TamizError: A value is missing, absurd or not supported.
+    """
+    counts = [key for key in EXPERT_COUNTS if of.given(key) is not None]
+    count = of.positive(counts[0] if counts else traits.count_key)
+    top = of.positive(traits.top_key)
+    if len(counts) > 1 and of.given(counts[1]) != count:
+        of.reject(counts[1], of.given(counts[1]), f"{count}, as {counts[0]}")
+    if top > count:
+        of.reject(traits.top_key, top, f"at most {count}, as many as experts")
+    width = of.positive(traits.width_key)
+    read = of.whole if traits.shared_counts else of.positive
+    shared = read(traits.shared_key) if traits.shared_key else 0
+    return Experts(
+        _hf_layers(of, traits, layers),
+        count,
+        top,
+        width,
+        traits.score,
+        **_hf_router(of, traits, count, top),
+        shared_width=shared * width if traits.shared_counts else shared,
+        shared_gate=bool(shared and traits.names.shared_gate),
+        biased=bool(traits.names.bias),
+    )
+
+
+def _hf_router(of: Fields, traits: MixtureTraits, count: int, top: int) -> dict[str, Any]:
+    """Factors on the weights, and of which groups experts are taken."""
+    normalize = of.flag(traits.normalize_key) if traits.normalize_key else traits.normalize
+    if not traits.routed:
+        return {"normalize": bool(normalize)}
+    factor, groups, taken = ROUTER_KEYS
+    return {
+        "normalize": normalize is not False,
+        "scale": of.number(factor, 1.0),
+        **_groups(of, count, top, groups, taken),
+    }
+
+
+def _hf_layers(of: Fields, traits: MixtureTraits, layers: int) -> frozenset[int]:
+    """All but those that ``mlp_only_layers`` names, or of a span, and of so many the last."""
+    if traits.span_keys is not None:
+        first, last, every = traits.span_keys
+        end = of.given(last) if last else None
+        end = layers - 1 if end in (None, -1) else of.whole(last)
+        step = of.positive(every, 1) if every else 1
+        span = range(of.whole(first, 1), min(end, layers - 1) + 1)
+        return frozenset(number for number in span if (number + 1) % step == 0)
+    step, without = of.positive("decoder_sparse_step", 1), []
+    if (listed := of.given("mlp_only_layers")) is not None:
+        if not isinstance(listed, list) or not all(type(value) is int for value in listed):
+            of.reject("mlp_only_layers", listed, "a list of layers")
+        without = listed
+    return frozenset(n for n in range(layers) if n not in without and (n + 1) % step == 0)
+
+
+def _groups(of: _Settings, count: int, top: int, key: str, taken_key: str) -> dict[str, int]:
+    """Groups of experts, and how many a token takes."""
+    groups, taken = of.positive(key, 1), of.positive(taken_key, 1)
+    if count % groups:
+        of.reject(key, groups, f"a divisor of {count}")
+    if taken > groups or taken * (count // groups) < top:
+        of.reject(taken_key, taken, f"groups that hold {top} experts, of {groups}")
+    return {"groups": groups, "top_groups": taken}
