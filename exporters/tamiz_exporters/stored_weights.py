@@ -152,6 +152,7 @@ class _Rewriter:
         name = _SUFFIX.sub("", node.name or node.op_type)
         new = ir.node(op_type, inputs, attributes, domain=DOMAIN, name=name)
         self.model.graph.opset_imports[DOMAIN] = OPSET_VERSION
+        new.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
         first = inputs[0]
         if first is not None and first.shape is not None:
             dims = list(first.shape) if op_type == "BlockGather" else list(first.shape)[:-1]
@@ -161,7 +162,7 @@ class _Rewriter:
     def put(self, node: ir.Node, last: ir.Node, new: ir.Node, output: ir.Value) -> None:
         """Puts `new` in place of the nodes from `node` to `last`."""
         value = new.outputs[0]
-        value.type = output.type
+        value.type = output.type if output.type is not None else value.type
         value.shape = output.shape if output.shape is not None else value.shape
         new.metadata_props.update(node.metadata_props)
         old = [node] if node is last else [last, node]

@@ -283,6 +283,25 @@ def test_a_block_quantized_table_becomes_a_lookup(
     np.testing.assert_array_equal(run(str(path), ids, ops=True)["y"], reference)
 
 
+def test_a_lookup_says_its_type_where_the_source_does_not(tmp_path: Path) -> None:
+    """Olive's block-wise quantiser declares nothing of what it renames, and passes need a type."""
+    constants: dict[str, Any] = {
+        "w": helper.make_tensor("w", TensorProto.UINT8, (30, 32), list(range(240)) * 4),
+        "scales": random(30, 2),
+    }
+    sizes = {"bits": 4, "block_size": 32, "quantize_axis": 1}
+    inputs = ["w", "input_ids", "scales"]
+    nodes = [
+        helper.make_node("GatherBlockQuantized", inputs, ["e"], domain="com.microsoft", **sizes),
+        helper.make_node("Neg", ["e"], ["y"]),
+    ]
+    path = exported(model(nodes, {"input_ids": ["rows"]}, 64, constants), tmp_path)
+    (lookup, *_) = ir.load(path).graph
+    assert lookup.op_type == "BlockGather"
+    assert lookup.outputs[0].dtype == ir.DataType.FLOAT
+    assert str(lookup.outputs[0].shape) == "[rows,64]"
+
+
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 @pytest.mark.parametrize("cast", [False, True])
 def test_weights_of_16_bits_are_kept(tmp_path: Path, kind: int, cast: bool) -> None:
