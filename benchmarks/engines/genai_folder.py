@@ -69,7 +69,8 @@ def main(
         report |= measured(folder, built, python, contexts, threads, console)
     console.print_json(data=report)
     if output is not None:
-        settings = {"contexts": list(contexts), "activation_bits": activation_bits}
+        settings: dict[str, Any] = {"model": folder, "contexts": list(contexts)}
+        settings["activation_bits"] = activation_bits
         settings["keep_embedding"] = keep_embedding
         peers = {"genai": record.version_of(python, "onnxruntime-genai")}
         record.write(output, "genai-folder", report, settings=settings, peers=peers)

@@ -296,3 +296,22 @@ def test_levels_show_their_ratios(
     page = (repository / "docs/results/index.md").read_text()
     assert "| a, CPU | avx2 | 60.0 | 3.00 | 3.00 | 300 | 2.50 | 2.50 |" in page
     assert "| a, CPU | portable | 20.0 |  |  | 100 |  |  |" in page
+
+
+def test_files_of_other_tools_show_speeds_and_differences(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = made(60.0, 300.0), made(20.0, 100.0)
+    ratio = {"decode_tok_s": {"128": 3.0}, "prefill_tok_s": {"512": 2.5}}
+    both = {"tamiz": ours.summary(), "ratio": ratio}
+    agreement = [{"relative_difference": 0.002}, {"relative_difference": 0.003}]
+    folder = both | {"genai": theirs.summary(), "agreement": agreement, "threads": 2}
+    file = both | {"onnxruntime": theirs.summary(), "relative_difference": 4e-6}
+    store(results.RESULTS, "a", "genai-folder", folder, model="qwen", activation_bits=None)
+    found = {"threads": 2, "nbits": file}
+    store(results.RESULTS, "b", "quantized-onnx", found, model="smollm2", activation_bits=32)
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    genai = "| qwen | genai, int4 | 16 | onnxruntime-genai | 60.0 | 20.0 | 3.00 | 2.50 | 3.0e-03 |"
+    assert genai in page
+    assert "| smollm2 | nbits | 32 | ONNX Runtime | 60.0 | 20.0 | 3.00 | 2.50 | 4.0e-06 |" in page

@@ -29,6 +29,15 @@ whose version is given) runs that GGUF with 8-bit inputs and a KV cache of fp16,
 inputs and an 8-bit KV cache; onnxruntime-genai quantises to int4 itself. Speeds are medians over
 rounds in which the engines take turns. At long contexts a KV cache comes on top of the peak memory.
 The line below a table names date, commit, machine and versions."""
+_FOREIGN = """\
+The default build of an ONNX file that another tool quantised, decoding after 128 tokens, beside
+onnxruntime-genai on the same folder (`python -m benchmarks genai-folder`) or ONNX Runtime on the
+same file (`python -m benchmarks quantized-onnx`). Logits are compared with plain ONNX Runtime that
+rounds no inputs, relative to the largest logit."""
+_FOREIGN_TITLES = {
+    "genai-folder": "## Folders of onnxruntime-genai",
+    "quantized-onnx": "## Files of ONNX Runtime's quantisers",
+}
 _LEVELS = """\
 One bundle in the source format on each level of instructions, forced by `TAMIZ_ISA`, and llama.cpp
 compiled for the same level (`python -m benchmarks levels`). All take turns in one run."""
@@ -244,6 +253,33 @@ def levels_section(all_stored: list[Stored]) -> list[str]:
     for kind in ("decode", f"prefill of {PROMPT}"):
         head += [f"{kind}, tok/s", "times AVX2", "times llama.cpp"]
     return ["## Levels of instructions", _LEVELS, table(head, rows), *origins(all_stored)]
+
+
+def foreign_section(all_stored: list[Stored]) -> list[str]:
+    """Builds of files that other tools quantised, against what else runs the file."""
+    rows = []
+    for stored in all_stored:
+        results = stored.record["results"]
+        bits = stored.record["settings"]["activation_bits"] or 16
+        forms = {"genai, int4": results} if "genai" in results else results
+        for form, found in forms.items():
+            if not isinstance(found, dict):
+                continue
+            peer = "genai" if "genai" in found else "onnxruntime"
+            differences = [row["relative_difference"] for row in found.get("agreement", [found])]
+            ratio = found["ratio"]
+            speeds = [
+                found["tamiz"]["decode_tok_s"]["128"],
+                found[peer]["decode_tok_s"]["128"],
+                ratio["decode_tok_s"]["128"],
+                ratio["prefill_tok_s"][PROMPT],
+            ]
+            told = [form, str(bits), ENGINES.get(peer, "ONNX Runtime"), *map(number, speeds)]
+            rows.append([stored.title, *told, f"{max(differences):.1e}"])
+    head = ["model", "file", "bits of inputs", "other engine", "decode, tok/s", "its decode"]
+    head += ["times", f"prefill of {PROMPT}, times", "largest difference of logits"]
+    title = _FOREIGN_TITLES[all_stored[0].record["benchmark"]]
+    return [title, _FOREIGN, table(head, rows), *origins(all_stored)]
 
 
 def origins(all_stored: list[Stored]) -> list[str]:
