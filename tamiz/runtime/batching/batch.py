@@ -75,10 +75,11 @@ class Batch:
             raise TamizError(f"slowdown is {slowdown}, expected at least 1")
         self.members: list[Member] = []
         self._model = model
-        self.tokens = pages_of(tokens) * PAGE
-        self._pages = Pages(pages_of(tokens))
-        forms = ((state.paged(self._pages.count), state.dtype) for state in model.states)
-        self._cache = large_pages.arrays(forms)
+        pages = pages_of(tokens)
+        self.tokens = pages * PAGE
+        # Refuses what the memory does not hold, before there is a list of so many pages.
+        self._cache = large_pages.arrays((s.paged(pages), s.dtype) for s in model.states)
+        self._pages = Pages(pages)
         self._files = None
         if files is not None:
             self._files = PageFiles(model, self._cache, files.folder, files.most_bytes)
