@@ -16,6 +16,7 @@ class Settings:
         cache_scope: Who shares cached prefixes: requests of one key, or all.
         most_bytes: Largest body of a request.
         seconds: Time limit of an answer.
+        mark: Part of the ids of responses, by which a router finds the server that keeps them.
     """
 
     keys: tuple[str, ...] = ()
@@ -23,3 +24,4 @@ class Settings:
     cache_scope: Literal["key", "all"] = "key"
     most_bytes: int = 4 << 20
     seconds: float = 600.0
+    mark: str = ""

@@ -38,7 +38,6 @@ NOT_RUN = {
     ("choose-a-budget.md", "measures the machine"),
     ("choose-a-budget.md", "measures the machine; the speed of a toy model means nothing"),
     ("choose-a-budget.md", "needs a model whose layers are worth masking"),
-    ("deploy.md", "needs ray, and starts a cluster"),
     ("deploy.md", "serves until it is stopped; tests/examples/test_service.py runs it"),
     ("deploy.md", "tests/e2e/test_bare_session.py runs this script"),
     ("deploy.md", "tests/examples/test_triton.py runs it"),
@@ -57,6 +56,10 @@ NOT_RUN = {
     ("read-a-report.md", "exits with code 1, as the bundles differ"),
     ("serve-in-production.md", "measures the machine"),
     ("serve-in-production.md", "takes 20 minutes"),
+    (
+        "serve-in-production.md",
+        "needs ray, and starts a cluster; tests/serving/test_ray.py does",
+    ),
     ("serve.md", "needs a server; tests/serving/test_openai_client.py has one"),
     ("serve.md", "runs until it is stopped"),
     ("write-a-technique.md", "a part of plugins/tamiz_window_attention/plugin.py"),

@@ -36,16 +36,19 @@ class Writer:
         response: The response so far.
     """
 
-    def __init__(self, body: ResponseBody, model: str, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, body: ResponseBody, model: str, tokenizer: Tokenizer, mark: str = ""
+    ) -> None:
         """Starts without output.
 
         Args:
             body: The request.
             model: Name of the model.
             tokenizer: Its tokenizer.
+            mark: Part of the response's id; see `Settings`.
         """
         self.body = body
-        self.response = {"id": new_id("resp_"), **_empty(body, model)}
+        self.response = {"id": new_id(f"resp_{mark}"), **_empty(body, model)}
         self._tokenizer = tokenizer
         self._open: _Item | None = None
         self._tokens: list[TokenLogprob] = []

@@ -25,7 +25,7 @@ async def respond(body: ResponseBody, request: Request) -> Response:
     state = state_of(request)
     state.check_fields(body)
     served = state.catalog.decoder(body.model)
-    writer = Writer(body, served.name, served.tokenizer)
+    writer = Writer(body, served.name, served.tokenizer, state.settings.mark)
     events = await started(_events(state, writer, request))
     if body.stream:
         return StreamingResponse(_lines(writer, events), media_type="text/event-stream")
