@@ -60,6 +60,8 @@ NOT_RUN = {
         "serve-in-production.md",
         "needs ray, and starts a cluster; tests/serving/test_ray.py does",
     ),
+    ("processors.md", "needs a machine with two memory nodes"),
+    ("processors.md", "needs a model file"),
     ("serve.md", "needs a server; tests/serving/test_openai_client.py has one"),
     ("serve.md", "runs until it is stopped"),
     ("write-a-technique.md", "a part of plugins/tamiz_window_attention/plugin.py"),

@@ -289,7 +289,7 @@ def test_a_lookup_says_its_type_where_the_source_does_not(tmp_path: Path) -> Non
         "w": helper.make_tensor("w", TensorProto.UINT8, (30, 32), list(range(240)) * 4),
         "scales": random(30, 2),
     }
-    sizes = {"bits": 4, "block_size": 32, "quantize_axis": 1}
+    sizes: dict[str, Any] = {"bits": 4, "block_size": 32, "quantize_axis": 1}
     inputs = ["w", "input_ids", "scales"]
     nodes = [
         helper.make_node("GatherBlockQuantized", inputs, ["e"], domain="com.microsoft", **sizes),
