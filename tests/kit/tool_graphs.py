@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -154,6 +157,24 @@ def _transformers_optimizer(name: str, torch_folder: Path, folder: Path) -> Path
         )
         optimised.save_model_to_file(str(folder / "model.onnx"))
     return folder / "model.onnx"
+
+
+def _olive(name_of_pass: str) -> Callable[[str, Path, Path], Path]:
+    """Optimum's graph after a pass of Olive."""
+
+    def make(name: str, torch_folder: Path, folder: Path) -> Path:
+        plain = _optimum(name, torch_folder, folder / "plain")
+        command = [sys.executable, "-m", "olive", "run-pass", "--pass-name", name_of_pass]
+        command += ["-m", str(plain), "-o", str(folder / "made")]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        shutil.copytree(folder / "plain", folder / "made", ignore=_of_graphs, dirs_exist_ok=True)
+        return folder / "made" / "model.onnx"
+
+    return make
+
+
+def _of_graphs(_folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if ".onnx" in name]
 
 
 def _torch(*, dynamo: bool, opset: int, cached: bool = True) -> Callable[[str, Path, Path], Path]:
@@ -333,4 +354,9 @@ TOOLS: dict[str, Tool] = {
     "onnxruntime extended": Tool(_optimised("ENABLE_EXTENDED"), _ALL),
     "onnxruntime all": Tool(_optimised("ENABLE_ALL"), _ALL),
     "onnxruntime.transformers": Tool(_transformers_optimizer, _ALL),
+    "olive rtn": Tool(_olive("OnnxBlockWiseRtnQuantization"), ("llama", "qwen3")),
+    "olive hqq": Tool(_olive("OnnxHqqQuantization"), ("llama", "qwen3")),
+    "olive k-quant": Tool(_olive("OnnxKQuantQuantization"), ("llama", "qwen3")),
+    "olive float16": Tool(_olive("OnnxFloatToFloat16"), ("llama",)),
+    "olive peephole": Tool(_olive("OnnxPeepholeOptimizer"), ("llama", "bert")),
 }
