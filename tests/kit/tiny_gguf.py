@@ -224,7 +224,7 @@ def write(
     add_tokenizer(writer)
     for key, value in metadata.items():
         name = key.replace("__", ".")
-        writer.kv_data[-1].pop(name, None)  # gguf 0.17 refuses a second value
+        writer.kv_data[-1].pop(name, None)  # gguf refuses a second value
         writers: dict[type, Any] = {
             str: writer.add_string,
             int: writer.add_uint32,
