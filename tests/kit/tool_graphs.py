@@ -166,7 +166,8 @@ def _olive(name_of_pass: str) -> Callable[[str, Path, Path], Path]:
         plain = _optimum(name, torch_folder, folder / "plain")
         command = [sys.executable, "-m", "olive", "run-pass", "--pass-name", name_of_pass]
         command += ["-m", str(plain), "-o", str(folder / "made")]
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        # Olive keeps a cache where it runs.
+        subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
         shutil.copytree(folder / "plain", folder / "made", ignore=_of_graphs, dirs_exist_ok=True)
         return folder / "made" / "model.onnx"
 
