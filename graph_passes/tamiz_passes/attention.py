@@ -40,8 +40,7 @@ class RecogniseAttention(GraphPass):
                     _rewrite(model, region, prove(model, region, proved))
                     modified = True
                 except Refusal as refusal:
-                    reason = str(refusal)
-                    self.note(node, f"{reason[0].upper()}{reason[1:]}.")
+                    self.note(node, refusal.sentence)
             elif node.op_type in _OTHER_OPS and node.domain == MICROSOFT:
                 self.note(node, f"{node.domain}.{node.op_type} is left as it is.")
         if modified:

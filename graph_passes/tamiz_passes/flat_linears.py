@@ -45,8 +45,7 @@ class FlatLinears(GraphPass):
             try:
                 modified |= _unreshape_ids(shapes, node) or _unflatten(model, shapes, node)
             except Refusal as refusal:
-                reason = str(refusal)
-                self.note(node, f"{reason[0].upper()}{reason[1:]}.")
+                self.note(node, refusal.sentence)
         if modified:
             remove_unused(model)
             model.graph.sort()

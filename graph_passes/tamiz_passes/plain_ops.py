@@ -46,8 +46,7 @@ class PlainOps(GraphPass):
                 expand(Expansion(GraphEditor(model), node))
                 modified = True
             except Refusal as refusal:
-                reason = str(refusal)
-                self.note(node, f"{reason[0].upper()}{reason[1:]}.")
+                self.note(node, refusal.sentence)
         if modified:
             from tamiz_passes.shapes import infer_shapes
 

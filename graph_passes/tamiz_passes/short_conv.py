@@ -64,8 +64,7 @@ class RecogniseShortConv(GraphPass):
                 _rewrite(graph, _find(node, past, mask), mask)
                 modified = True
             except Refusal as refusal:
-                reason = str(refusal)
-                self.note(node, f"{reason[0].upper()}{reason[1:]}.")
+                self.note(node, refusal.sentence)
         if modified:
             remove_unused(model)
             model.graph.sort()

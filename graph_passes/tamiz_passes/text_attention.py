@@ -69,8 +69,7 @@ class RecogniseTextAttention(GraphPass):
                 parameters = prove_text(model, region, proved)
                 replaced.append(_rewrite(graph, region, parameters, mask))
             except Refusal as refusal:
-                reason = str(refusal)
-                self.note(node, f"{reason[0].upper()}{reason[1:]}.")
+                self.note(node, refusal.sentence)
         if not replaced:
             return ir.passes.PassResult(model, modified=False)
         remove_unused(model)

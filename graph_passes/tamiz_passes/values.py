@@ -20,6 +20,12 @@ _MAX_RANK = 8
 class Refusal(Exception):
     """A structure that a pass looked for, and why it is not there. One sentence, no full stop."""
 
+    @property
+    def sentence(self) -> str:
+        """The reason as a note has it: with a capital letter and a full stop."""
+        reason = str(self)
+        return f"{reason[0].upper()}{reason[1:]}."
+
 
 class NotRunError(Refusal):
     """A part of a graph that ONNX Runtime does not run at a batch and length."""
