@@ -91,11 +91,7 @@ def row(level: str, measured: dict[tuple[str, str], bench.Measurement]) -> dict[
     others = {f"times {BASE}": (BASE, "tamiz"), "times llama.cpp": (level, "llama.cpp")}
     for title, key in others.items():
         if key in measured:
-            theirs = measured[key]
-            values[title] = {
-                "decode_tok_s": bench.ratios(ours.decode, theirs.decode),
-                "prefill_tok_s": bench.ratios(ours.prefill, theirs.prefill),
-            }
+            values[title] = ours.ratio(measured[key])
     if (level, "llama.cpp") in measured:
         values["llama.cpp"] = measured[level, "llama.cpp"].summary()
     return values

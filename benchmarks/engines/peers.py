@@ -103,10 +103,7 @@ def main(
     for name, result in zip(names, results, strict=True):
         report[name] = result.summary()
         if name != "tamiz":
-            report[name]["ratio"] = {
-                "decode_tok_s": bench.ratios(results[0].decode, result.decode),
-                "prefill_tok_s": bench.ratios(results[0].prefill, result.prefill),
-            }
+            report[name]["ratio"] = results[0].ratio(result)
     report["skipped"] = skipped
     show(report, names)
     for peer, reason in skipped.items():

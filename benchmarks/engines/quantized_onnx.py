@@ -192,8 +192,4 @@ def measured(
     finally:
         for child in children:
             child.close()
-    ratio = {
-        "decode_tok_s": bench.ratios(own.decode, other.decode),
-        "prefill_tok_s": bench.ratios(own.prefill, other.prefill),
-    }
-    return {"tamiz": own.summary(), "onnxruntime": other.summary(), "ratio": ratio}
+    return {"tamiz": own.summary(), "onnxruntime": other.summary(), "ratio": own.ratio(other)}

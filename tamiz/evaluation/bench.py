@@ -81,6 +81,11 @@ class Measurement:
             return {"embed_texts_s": self.embed}
         return {"decode_tok_s": self.decode, "prefill_tok_s": self.prefill}
 
+    def ratio(self, other: Measurement) -> dict[str, dict[str, float]]:
+        """How many times the other's speeds these are, under the JSON keys of `tamiz bench`."""
+        pairs = zip(self.speeds.items(), other.speeds.values(), strict=True)
+        return {key: ratios(ours, theirs) for (key, ours), theirs in pairs}
+
     def summary(self) -> dict[str, Any]:
         """Medians under the JSON keys of `tamiz bench`."""
         return {
@@ -307,8 +312,7 @@ def bench(
         report["switched_off"] = switched_off
     if against is not None:
         report["against"] = summaries[1]
-        pairs = zip(results[0].speeds.items(), results[1].speeds.values(), strict=True)
-        report["ratio"] = {key: ratios(ours, theirs) for (key, ours), theirs in pairs}
+        report["ratio"] = results[0].ratio(results[1])
     return report
 
 
