@@ -15,10 +15,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import PAGE
 from tamiz.runtime.batching.batch import Batch
 from tamiz.runtime.batching.member import Member
 from tamiz.runtime.batching.page_files import FilesOfPages
-from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.answer import Answer

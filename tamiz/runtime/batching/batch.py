@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import MODEL
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import SEQUENCES, SPARE
+from tamiz.interface.states import PAGE, SEQUENCES, SPARE
 from tamiz.interface.switches import switch_input
 from tamiz.runtime import large_pages
 from tamiz.runtime.batching.batchable import acting_in_steps, check_batchable, is_cache
 from tamiz.runtime.batching.member import Member
 from tamiz.runtime.batching.pace import Pace
 from tamiz.runtime.batching.page_files import FilesOfPages, PageFiles
-from tamiz.runtime.batching.pages import PAGE, Pages, pages_of
+from tamiz.runtime.batching.pages import Pages, pages_of
 from tamiz.runtime.batching.prefix_cache import PrefixCache
 from tamiz.runtime.kv_cache import bind
 from tamiz.runtime.model import Model

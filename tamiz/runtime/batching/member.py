@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Ids
 
 from tamiz.files.errors import TamizError
-from tamiz.runtime.batching.pages import PAGE
+from tamiz.interface.states import PAGE
 from tamiz.runtime.sequence import Logits, check_tokens
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import PAGE as PAGE
+from tamiz.interface.states import PAGE
 
 
 def pages_of(tokens: int) -> int:

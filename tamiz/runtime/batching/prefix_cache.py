@@ -16,8 +16,9 @@ from hashlib import blake2b
 
 import numpy as np
 
+from tamiz.interface.states import PAGE
 from tamiz.runtime.batching.page_files import PageFiles
-from tamiz.runtime.batching.pages import PAGE, Pages
+from tamiz.runtime.batching.pages import Pages
 
 
 class PrefixCache:

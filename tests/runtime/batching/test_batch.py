@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from kit.command_line import ok
 from kit.equal_runs import MODELS, build_model
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import PAGE
 from tamiz.plugins import Plugins
 from tamiz.runtime import Batch
 from tamiz.runtime.batching.member import Member
-from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampling
 

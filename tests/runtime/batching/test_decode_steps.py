@@ -15,10 +15,10 @@ import pytest
 
 from kit.equal_runs import build_model, write_llama
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import PAGE
 from tamiz.plugins import Plugins
 from tamiz.runtime import Batch
 from tamiz.runtime.batching.member import Member
-from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
 
 pytestmark = pytest.mark.slow

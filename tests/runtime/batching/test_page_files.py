@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from kit.equal_runs import MODELS, build_model
+from tamiz.interface.states import PAGE
 from tamiz.plugins import Plugins
 from tamiz.runtime import Batch
 from tamiz.runtime.batching.page_files import FilesOfPages
-from tamiz.runtime.batching.pages import PAGE
 from tamiz.runtime.model import Model
 
 TEXT = np.random.default_rng(3).integers(2, 250, 300).tolist()

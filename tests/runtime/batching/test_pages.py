@@ -1,7 +1,8 @@
 import pytest
 
 from tamiz.files.errors import TamizError
-from tamiz.runtime.batching.pages import PAGE, Pages, pages_of
+from tamiz.interface.states import PAGE
+from tamiz.runtime.batching.pages import Pages, pages_of
 from tamiz_ops import attention_reference
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from kit.equal_runs import MODELS, build_model
+from tamiz.interface.states import PAGE
 from tamiz.plugins import Plugins
 from tamiz.runtime import Batch
 from tamiz.runtime.batching.member import Member
-from tamiz.runtime.batching.pages import PAGE, Pages
+from tamiz.runtime.batching.pages import Pages
 from tamiz.runtime.batching.prefix_cache import PrefixCache
 from tamiz.runtime.model import Model
 
