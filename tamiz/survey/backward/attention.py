@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tamiz.api.attention import SINKS
+from tamiz.api.ports import input_of
 from tamiz.survey.backward.node import (
     Float,
     Gradients,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 #: Attributes of an attention over all keys, or over a window of the last ones.
-_SINK = 15  # its input
 _PLAIN = {"num_heads", "kv_heads", "scale", "softcap", "rotary_scale", "window", "sinks"}
 
 
@@ -45,7 +45,8 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
     keys, of_values = turn(k.reshape(tokens, kv_heads, dim)), v.reshape(tokens, kv_heads, dim)
     g = g_y.reshape(tokens, heads, dim)
     g_q, g_k, g_v = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(of_values)
-    sinks = constant(node.inputs[_SINK]) if has_input(node, _SINK) else None
+    sink = input_of(node, "head_sink")
+    sinks = None if sink is None else constant(sink)
     hidden = np.triu(np.ones((tokens, tokens), bool), 1)
     if window := own.get("window", 0):
         far = np.tril(np.ones((tokens, tokens), bool), -window)
@@ -61,8 +62,8 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
         score[hidden] = -np.inf
         top = score.max(axis=1, keepdims=True)
         p = np.exp(score - top)
-        sink = 0 if sinks is None else np.exp(sinks[head] - top)
-        p /= p.sum(axis=1, keepdims=True) + sink
+        of_sink = 0 if sinks is None else np.exp(sinks[head] - top)
+        p /= p.sum(axis=1, keepdims=True) + of_sink
         g_v[:, shared] += p.T @ g[:, head]
         of_p = g[:, head] @ of_values[:, shared].T
         of_score = slope * p * (of_p - (of_p * p).sum(axis=1, keepdims=True))
