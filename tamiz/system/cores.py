@@ -13,7 +13,7 @@ def cores() -> int:
     """Physical cores, as far as this process may run on them; the fast ones of a hybrid machine."""
     import psutil
 
-    return min(psutil.cpu_count(logical=False) or 1, limited_cores() or logical_cores())
+    return min(psutil.cpu_count(logical=False) or 1, limited_cores() or len(allowed()))
 
 
 def logical_cores() -> int:
