@@ -42,7 +42,7 @@ class Case:
         return [*part, self.weight, state, np.ascontiguousarray(self.mask[:, :end])]
 
     def run(self, begin: int, end: int, state: Array, **options: Any) -> tuple[Array, Array]:
-        """y and the state afterwards; that of before stays."""
+        """y, and the state after the run; the state before it is not changed."""
         y, present = tamiz_ops.run("ShortConv", self.inputs(begin, end, state), **options)
         return y, present
 
