@@ -296,7 +296,7 @@ class GgufModel:
     def _layers(self) -> tuple[LayerAttention | ShortConvolution, ...]:
         """How each layer mixes tokens."""
         of, traits = self.of, self.traits
-        further = of.whole("nextn_predict_layers")
+        further = of.whole("nextn_predict_layers") if of.given("nextn_predict_layers") else 0
         count = of.positive("block_count") - further
         self._further = range(count, count + further)
         if count < 1:
