@@ -35,6 +35,12 @@ QUESTIONS = {
     "What is event-driven?": ("docs/faq.md", "What is event-driven?"),
     "Can I trust the file?": ("docs/security.md", "What is checked"),
     "How do I report a bug?": ("docs/faq.md", "How do I report a bug?"),
+    "How do I serve a GGUF?": ("docs/guides/serve.md", "tamiz serve model.gguf"),
+    "How do I embed 1,000 texts?": ("docs/guides/embeddings.md", "tamiz embed"),
+    "How do I use my folder of onnxruntime-genai?": ("docs/guides/from-onnx.md", "genai_config"),
+    "Is my model supported?": ("docs/reference/models.md", "GGUF and safetensors are read"),
+    "Is my laptop fast?": ("docs/guides/processors.md", "Intel's laptops since Alder Lake"),
+    "How do I serve on two machines?": ("docs/guides/serve-in-production.md", "cluster"),
 }
 
 
