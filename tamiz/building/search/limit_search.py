@@ -1,6 +1,6 @@
 """The search within limits: predict, build, measure, correct.
 
-The loss of a choice is predicted as f · Σ loss(option), with f = 1.4 at first; after each trial f
+The loss of a choice is predicted as f · Σ loss(option), with f = 2.7 at first; after each trial f
 is measured / predicted. The number that is searched is Σ loss(option).
 """
 
