@@ -3,20 +3,23 @@
     tamiz export all-mpnet-base-v2 -o mpnet
     tamiz calibrate mpnet -o mpnet.cal --text wikitext2-valid.txt --windows 8
     python -m benchmarks encoders mpnet --calibration mpnet.cal --text wikitext2-test.txt \
-        --work work --json encoders.json
+        --work work --openvino --json encoders.json
 
 Texts are windows of --length tokens, --batch of them a run. An embedding is the mean of the last
 hidden state over the tokens. Every model is compared with float32: by the cosine of embeddings, and
 by how many texts have the same nearest other text. ``cos`` is the mean, ``cos_p05`` the 5 %
-quantile. All models run interleaved; ``speed`` is the median ratio to float32 within a round, above
-1 is faster, and ``speed_range`` its quartiles. Finished models in --work are used again.
+quantile. With --openvino (needs openvino and nncf) OpenVINO takes part. All models run interleaved;
+``speed`` is the median ratio to float32 within a round, above 1 is faster, and ``speed_range`` its
+quartiles. Finished models in --work are used again.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,8 @@ import click
 import numpy as np
 
 from benchmarks.common import record
-from benchmarks.engines import peers
+from benchmarks.engines import openvino_encoder, peers
+from benchmarks.engines.openvino_encoder import CALIBRATED, OpenVinoEncoder
 from benchmarks.quality.quantisers import Maker, weight_bytes
 from tamiz.evaluation.embeddings import Texts, closeness, read_texts
 from tamiz.files.bundle import Bundle, Source, write_manifest
@@ -51,6 +55,12 @@ ROUNDS, PAUSE = 9, 0.05
 @click.option("--length", default=128, show_default=True, help="Tokens of a text.")
 @click.option("--batch", default=8, show_default=True)
 @click.option("--threads", default=2, show_default=True)
+@click.option("--openvino", is_flag=True, help="Compare with OpenVINO, too.")
+@click.option(
+    "--fitted-on",
+    type=click.Path(exists=True, path_type=Path),
+    help="Text that NNCF reads.  [default: --text]",
+)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
     reference: Path,
@@ -65,37 +75,62 @@ def main(
     length: int,
     batch: int,
     threads: int,
+    openvino: bool,
+    fitted_on: Path | None,
     output: Path | None,
 ) -> None:
     """Compares models made of REFERENCE, a dense bundle of an encoder."""
     logging.disable(logging.INFO)
     work.mkdir(exist_ok=True)
-    paths = {FLOAT32: reference}
     maker = Maker(reference, work, calibration)
-    for form in filter(None, formats.split(",")):
-        for fit in filter(None, fits.split(",")):
-            for bits in inputs.split(","):
-                name = f"tamiz {form} {fit}, inputs of {bits} bits"
-                paths[name] = maker.of_tamiz(form, fit, int(bits))
-    for cosine in filter(None, cosines.split(",") if calibration else ()):
-        for bits in inputs.split(","):
-            name = f"tamiz chosen, cosine {cosine}, inputs of {bits} bits"
-            paths[name] = maker.chosen(cosine, int(bits))
-    paths["ONNX Runtime MatMulNBits"] = work / "ort-int4"
-    if not paths["ONNX Runtime MatMulNBits"].exists():
-        peers.quantize(reference, work / "ort-int4")
-    for per_channel, scales in ((True, "an output"), (False, "a tensor")):
-        name = f"ONNX Runtime quantize_dynamic int8, one scale {scales}"
-        paths[name] = dynamically_quantized(reference, work, per_channel)
+    paths = {FLOAT32: reference}
+    wanted = (each.split(",") for each in (formats, fits, cosines, inputs))
+    paths |= built(maker, *wanted)
+    paths |= of_onnx_runtime(reference, work)
     read = read_texts(text, Bundle.open(reference), texts, length, texts)
+    others = {}
+    if openvino:
+        known = Bundle.open(reference)
+        fitted = read_texts(fitted_on or text, known, CALIBRATED, length, CALIBRATED)
+        others = openvino_encoder.models(reference, work, fitted)
     found: dict[str, dict[str, Any]] = {
-        name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in paths.items()
+        name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in (paths | others).items()
     }
-    compare(found, paths, read, batch, threads)
+    compare(found, paths, read, batch, threads, others)
     click.echo(table(found))
     if output is not None:
         settings = {"model": reference.name, "text": text.name, "texts": texts, "length": length}
         record.write(output, "encoders", found, settings={**settings, "batch": batch})
+
+
+def built(
+    maker: Maker,
+    formats: Sequence[str],
+    fits: Sequence[str],
+    cosines: Sequence[str],
+    inputs: Sequence[str],
+) -> dict[str, Path]:
+    """Bundles that tamiz makes: every format and fit, and choices within limits of cosine."""
+    paths = {}
+    for form, fit, bits in itertools.product(filter(None, formats), filter(None, fits), inputs):
+        paths[f"tamiz {form} {fit}, inputs of {bits} bits"] = maker.of_tamiz(form, fit, int(bits))
+    limits = filter(None, cosines if maker.calibration else ())
+    for cosine, bits in itertools.product(limits, inputs):
+        name = f"tamiz chosen, cosine {cosine}, inputs of {bits} bits"
+        paths[name] = maker.chosen(cosine, int(bits))
+    return paths
+
+
+def of_onnx_runtime(reference: Path, work: Path) -> dict[str, Path]:
+    """What ONNX Runtime's quantisers make of the reference."""
+    int4 = work / "ort-int4"
+    if not int4.exists():
+        peers.quantize(reference, int4)
+    paths = {"ONNX Runtime MatMulNBits": int4}
+    for per_channel, scales in ((True, "an output"), (False, "a tensor")):
+        name = f"ONNX Runtime quantize_dynamic int8, one scale {scales}"
+        paths[name] = dynamically_quantized(reference, work, per_channel)
+    return paths
 
 
 def dynamically_quantized(reference: Path, work: Path, per_channel: bool) -> Path:
@@ -130,9 +165,21 @@ def compare(
     texts: Texts,
     batch: int,
     threads: int,
+    others: Mapping[str, Path] | None = None,
 ) -> None:
-    """Adds the quality and the speed of every model to what is known of it."""
-    models = {name: encoder(path, threads) for name, path in paths.items()}
+    """Adds the quality and the speed of every model to what is known of it.
+
+    Args:
+        found: What is known, by name.
+        paths: Bundles.
+        texts: Token ids.
+        batch: Texts of a run.
+        threads: Threads of a run.
+        others: Folders of models in OpenVINO.
+    """
+    models: dict[str, Any] = {name: encoder(path, threads) for name, path in paths.items()}
+    for name, folder in (others or {}).items():
+        models[name] = OpenVinoEncoder(folder, models[FLOAT32], threads)
     reference = embed(models[FLOAT32], texts, batch)
     for name, model in models.items():
         told = closeness(reference, embed(model, texts, batch))
@@ -154,7 +201,7 @@ def compare(
         found[name]["speed_range"] = [round(low, 3), round(high, 3)]
 
 
-def embed(model: Encoder, texts: Texts, batch: int) -> Float32:
+def embed(model: Encoder | OpenVinoEncoder, texts: Texts, batch: int) -> Float32:
     """Embeddings of all texts."""
     parts = [model.embeddings(texts[at : at + batch]) for at in range(0, len(texts), batch)]
     return np.concatenate(parts)

@@ -120,8 +120,9 @@ class Maker:
 
 
 def weight_bytes(bundle: Path) -> int:
-    """Bytes of a bundle's graph and constants."""
-    return sum(file.stat().st_size for file in bundle.glob("model.onnx*"))
+    """Bytes of the graph and constants of a bundle, or of a model in OpenVINO."""
+    files = (*bundle.glob("model.onnx*"), *bundle.glob("openvino_model.*"))
+    return sum(file.stat().st_size for file in files)
 
 
 def score(
