@@ -44,7 +44,7 @@ from tamiz.system.cores import cores
 _FITTING = 4
 #: Bytes that the activations of parts which are run side by side may take, and what is kept of the
 #: texts of an encoder.
-_MEMORY, _KEPT = 6 << 30, 1 << 30
+_MEMORY, _KEPT = 3 << 30, 1 << 30
 #: The whole model is measured, so the gate of a single tensor accepts any fit.
 _ANYTHING = Gating("cos_w", None, None, None)
 
