@@ -120,11 +120,11 @@ def inside(folder: Path, location: str) -> Path:
     shown = printable(repr(location), 200)
     if not location or "\0" in location or len(location) > _LONGEST_PATH:
         raise TamizError(f"location {shown} is no path, expected a file in {folder}")
-    place = Path(os.path.normpath(folder.absolute() / location))
-    if os.path.isabs(location) or not place.is_relative_to(folder.absolute()):
+    within = Path(os.path.normpath(location))
+    if within.is_absolute() or ".." in within.parts:
         raise TamizError(f"location {shown} leads out of the folder, expected a file in {folder}")
     try:
-        file, home = place.resolve(), folder.resolve()
+        file, home = (folder / within).resolve(), folder.resolve()
         if not file.is_file():
             raise TamizError(f"location {shown} is missing or no file, expected one in {folder}")
     except (OSError, RuntimeError) as error:  # a name that is too long, links in a circle

@@ -62,6 +62,11 @@ def test_opens_what_was_written(folder: Path) -> None:
     bundle.verify()
 
 
+def test_opens_a_path_that_goes_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Bundle.open(Path("../bundle")).verify()
+
+
 def test_sha256_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert sha256(tmp_path / "empty") == EMPTY_SHA256
