@@ -20,6 +20,7 @@ from tamiz.runtime.batching.batch import Batch
 from tamiz.runtime.batching.member import Member
 from tamiz.runtime.batching.page_files import FilesOfPages
 from tamiz.runtime.model import Model
+from tamiz.runtime.sequence import check_tokens
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.answer import Answer
 from tamiz.serving.drafts import Drafts
@@ -100,7 +101,8 @@ class Engine:
         """Queues a job; its events are delivered from the engine's thread.
 
         Raises:
-            TamizError: The prompt is empty or does not fit.
+            TamizError: The prompt is empty, does not fit, or has a token that the model does not
+                know.
             OverloadedError: Too many jobs wait, or the engine closes.
         """
         if not 0 < len(job.prompt) < self._most:
@@ -108,6 +110,7 @@ class Engine:
                 f"the prompt has {len(job.prompt)} tokens, expected 1 to {self._most - 1}: the"
                 " context holds the prompt and at least one token of the answer"
             )
+        check_tokens(job.prompt, self._model.vocabulary)
         with self._changed:
             past = self._pasts.of(job.scope)
         answer = Answer(job, self._model, self._tokenizer, past)
@@ -236,10 +239,10 @@ class Engine:
             needed = len(answer.text) + PAGE * (1 + len(self._running))
             if self._running and needed > self._batch.free:
                 return
-            self._waiting.popleft()
             room = min(answer.room, self._most)
             scope, answered = answer.job.scope, len(answer.tokens)
             member = self._batch.add(answer.text, room, False, scope, answered)
+            self._waiting.popleft()
             if answer.cached is None:
                 answer.cached = member.cached
             answer.member = member

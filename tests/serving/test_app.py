@@ -147,6 +147,12 @@ def test_metrics_count_and_hold_no_text(client: TestClient) -> None:
     assert "secret" not in text
 
 
+def test_a_prompt_of_tokens_that_are_not_there_is_refused(client: TestClient) -> None:
+    reply = client.post("/v1/completions", json={"prompt": [[2, 3], [2**31 - 1]]})
+    assert reply.status_code == 400
+    assert "token 2147483647 is unknown to the model" in reply.json()["error"]["message"]
+
+
 def test_tokens_of_a_text_and_back(client: TestClient) -> None:
     tokens = client.post("/tokenize", json={"content": "hello sieve"}).json()["tokens"]
     assert client.post("/detokenize", json={"tokens": tokens}).json() == {"content": "hello sieve"}

@@ -243,6 +243,17 @@ def test_a_prompt_that_does_not_fit_is_refused(make: Make, prompt: list[int]) ->
         submit(make(), prompt, GREEDY, 5)
 
 
+def test_a_token_that_the_model_does_not_know_is_refused_and_disturbs_no_other(
+    make: Make, model: Model
+) -> None:
+    engine = make()
+    with held(engine):
+        other = submit(engine, PROMPTS[0], GREEDY, 5)
+        with pytest.raises(TamizError, match=f"token {model.vocabulary} is unknown to the model"):
+            submit(engine, [2, model.vocabulary], GREEDY, 5)
+    assert isinstance(other.result()[2], End)
+
+
 def test_a_scope_finds_its_own_pages_only(make: Make) -> None:
     engine = make()
     cached = []
