@@ -124,7 +124,7 @@ class Answer:
             logprobs = (token_logprob(logits, drawn[0], self.job.top_logprobs),)
         if any(texts) or logprobs:
             count = len(self.tokens) - len(drawn) + len(texts)
-            self.job.deliver(Piece(tuple(texts), count, logprobs))
+            self.job.deliver(Piece(tuple(texts), count, logprobs, self.cached or 0))
         if stopped:
             self._end("stop")
         elif self.job.matcher is not None and self.job.matcher.ended:
@@ -140,7 +140,7 @@ class Answer:
         rest, stopped = self._stop.push(self._stream.end())
         rest += "" if stopped else self._stop.end()
         if rest:
-            self.job.deliver(Piece((rest,), len(self.tokens)))
+            self.job.deliver(Piece((rest,), len(self.tokens), cached=self.cached or 0))
         self._end("stop" if stopped else reason)
 
     def _end(self, reason: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -53,13 +54,14 @@ class Turn:
     Attributes:
         prompt: Token ids.
         tools: What the model may call, and whether it has to.
-        several: Whether it may be more than one; a small model that has to call goes on calling.
+        parallel: Whether an answer may have several calls. None: as many as the model makes, but
+            one where it has to call, as a small model that has to call goes on calling.
         reasoning: Whether the prompt ends inside of reasoning.
     """
 
     prompt: list[int]
     tools: ToolChoice = field(default_factory=ToolChoice)
-    several: bool = False
+    parallel: bool | None = None
     reasoning: bool = False
 
 
@@ -82,7 +84,7 @@ def read_turn(
     served: ServedDecoder,
     messages: list[dict[str, Any]],
     tools: ToolChoice,
-    several: bool,
+    parallel: bool | None,
     variables: Mapping[str, Any],
 ) -> Turn:
     """Renders messages with the model's chat template.
@@ -91,7 +93,7 @@ def read_turn(
         served: The model.
         messages: The conversation, oldest message first.
         tools: See `Turn`.
-        several: See `Turn`.
+        parallel: See `Turn`.
         variables: Variables of the template, such as ``enable_thinking``.
 
     Raises:
@@ -109,7 +111,7 @@ def read_turn(
     except TamizError as error:
         raise bad_request(str(error), "messages") from error
     reasoning = served.reasons and ending.endswith(REASONING[0])
-    return Turn(prompt, tools, several, reasoning)
+    return Turn(prompt, tools, parallel, reasoning)
 
 
 async def answer(served: ServedDecoder, turn: Turn, wish: Wish) -> AsyncIterator[Delta | End]:
@@ -118,24 +120,31 @@ async def answer(served: ServedDecoder, turn: Turn, wish: Wish) -> AsyncIterator
     Raises:
         ApiError: The request cannot be served, or fails on its way.
     """
-    parts = Parts(served.form, turn.tools.allowed, turn.reasoning)
-    calls = thoughts = 0
-    async for event in events(served.engine, make_job(served, turn, wish)):
-        if isinstance(event, Failure):
-            raise ApiError(event.status, event.message)
-        if isinstance(event, End):
-            rest = parts.end()
-            yield Delta(tuple(rest), tuple(parts.calls[calls:]))
-            thoughts = event.completion_tokens if parts.reasoning else thoughts
-            yield replace(event, reasoning_tokens=thoughts)
-            return
-        found = list[Part]()
-        for count, text in enumerate(event.texts, event.count - len(event.texts) + 1):
-            thinking = parts.reasoning
-            found += parts.push(text)
-            thoughts = count if thinking or parts.reasoning else thoughts
-        yield Delta(joined(found), tuple(parts.calls[calls:]), event.tokens)
-        calls = len(parts.calls)
+    most_calls = 1 if turn.parallel is False else None
+    parts = Parts(served.form, turn.tools.allowed, turn.reasoning, most_calls)
+    calls = thoughts = count = 0
+    async with aclosing(events(served.engine, make_job(served, turn, wish))) as stream:
+        async for event in stream:
+            if isinstance(event, Failure):
+                raise ApiError(event.status, event.message)
+            if isinstance(event, End):
+                rest = parts.end()
+                yield Delta(tuple(rest), tuple(parts.calls[calls:]))
+                thoughts = event.completion_tokens if parts.reasoning else thoughts
+                yield replace(event, reasoning_tokens=thoughts)
+                return
+            found = list[Part]()
+            for count, text in enumerate(event.texts, event.count - len(event.texts) + 1):
+                thinking = parts.reasoning
+                found += parts.push(text)
+                thoughts = count if thinking or parts.reasoning else thoughts
+                if len(parts.calls) == most_calls:
+                    break
+            yield Delta(joined(found), tuple(parts.calls[calls:]), event.tokens)
+            calls = len(parts.calls)
+            if calls == most_calls:
+                yield End("stop", len(turn.prompt), event.cached, count, thoughts)
+                return
 
 
 def make_job(served: ServedDecoder, turn: Turn, wish: Wish) -> Job:
@@ -169,7 +178,9 @@ def make_job(served: ServedDecoder, turn: Turn, wish: Wish) -> Job:
 def _matcher(served: ServedDecoder, turn: Turn, wish: Wish) -> Matcher | None:
     try:
         if turn.tools.required:
-            return served.grammars.lark(served.form.grammar(turn.tools.allowed, turn.several))
+            return served.grammars.lark(
+                served.form.grammar(turn.tools.allowed, turn.parallel is True)
+            )
         if wish.grammar is None:
             return None
         kind, contents = wish.grammar
@@ -180,7 +191,7 @@ def _matcher(served: ServedDecoder, turn: Turn, wish: Wish) -> Matcher | None:
         raise bad_request(str(error), param) from error
 
 
-async def events(engine: Engine, job: Job) -> AsyncIterator[Event]:
+async def events(engine: Engine, job: Job) -> AsyncGenerator[Event, None]:
     """Submits a job; its events as they come. Leaving the loop cancels the job.
 
     Raises:

@@ -37,16 +37,23 @@ class Parts:
         calls: Calls of tools that were complete so far.
     """
 
-    def __init__(self, form: ToolForm, tools: Sequence[Tool], reasoning: bool) -> None:
+    def __init__(
+        self,
+        form: ToolForm,
+        tools: Sequence[Tool],
+        reasoning: bool,
+        most_calls: int | None = None,
+    ) -> None:
         """Starts an answer.
 
         Args:
             form: How the model writes calls.
             tools: What it may call; without any, all text is content.
             reasoning: Whether the prompt ends inside of reasoning.
+            most_calls: Calls that are taken; None for all.
         """
         self.calls: list[Call] = []
-        self._form, self._tools = form, tools
+        self._form, self._tools, self._most_calls = form, tools, most_calls
         self._thoughts = Splitter(*REASONING, inside=reasoning)
         begin, end = form.begin.strip(), form.end.strip()
         self._call_tags = Splitter(begin or "\0", end or "\0")
@@ -70,7 +77,7 @@ class Parts:
         if self._call:
             parts += self._finish_call()
         if self._content:
-            self.calls += self._form.read(self._content, self._tools)
+            self._take(self._form.read(self._content, self._tools))
             parts += [] if self.calls else [Part("content", self._content)]
             self._content = ""
         return parts
@@ -85,6 +92,8 @@ class Parts:
             else:
                 for called, piece in self._call_tags.push(text):
                     parts += self._content_part(called, piece)
+                if self._call and not self._call_tags.inside:
+                    parts += self._finish_call()
         return parts
 
     def _content_part(self, called: bool, text: str) -> list[Part]:
@@ -102,5 +111,8 @@ class Parts:
     def _finish_call(self) -> list[Part]:
         calls = self._form.read(self._call, self._tools)
         text, self._call = self._call, ""
-        self.calls += calls
+        self._take(calls)
         return [] if calls else [Part("content", text)]
+
+    def _take(self, calls: list[Call]) -> None:
+        self.calls = (self.calls + calls)[: self._most_calls]

@@ -18,11 +18,13 @@ class Piece:
         texts: The text of each token; empty while a character or a stop string is incomplete.
         count: Tokens of the answer so far.
         tokens: The tokens that came with it, where logprobs are requested.
+        cached: Tokens of the prompt that were read before.
     """
 
     texts: tuple[str, ...]
     count: int
     tokens: tuple[TokenLogprob, ...] = ()
+    cached: int = 0
 
     @property
     def text(self) -> str:
@@ -35,7 +37,8 @@ class End:
     """The end of an answer.
 
     Attributes:
-        reason: ``stop`` (a stop token, a stop string, the grammar's end) or ``length``.
+        reason: ``stop`` (a stop token, a stop string, the grammar's end, the one call that is
+            allowed) or ``length``.
         prompt_tokens: Tokens of the prompt.
         cached_tokens: Those of them that were read before.
         completion_tokens: Tokens of the answer.

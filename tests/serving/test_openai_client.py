@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import openai
@@ -100,6 +101,62 @@ def test_a_required_call_is_valid(client: OpenAI, choice: Any, stream: bool) -> 
     arguments = json.loads(call.function.arguments)
     assert arguments.keys() == {"city"}
     assert arguments["city"] in ("Rome", "Oslo")
+
+
+CALLED = '<tool_call>\n{"name": "weather", "arguments": {"city": "%s"}}\n</tool_call>'
+TWO_CALLS = CALLED % "Rome" + "\n" + CALLED % "Oslo"
+
+
+@pytest.mark.parametrize("logprobs", [False, True], ids=["forced tokens together", "one by one"])
+@pytest.mark.parametrize("parallel", [None, True, False])
+def test_an_answer_has_one_call_where_calls_are_not_parallel(
+    client: OpenAI, parallel: bool | None, logprobs: bool
+) -> None:
+    """A grammar makes the model write two calls by itself: no call is required."""
+    ask: dict[str, Any] = {**ASK, "tools": [TOOL], "max_tokens": 400, "seed": 1}
+    ask["logprobs"] = logprobs
+    written: Any = {"grammar": {"type": "regex", "value": re.escape(TWO_CALLS)}}
+    more: dict[str, Any] = {} if parallel is None else {"parallel_tool_calls": parallel}
+    answer = client.chat.completions.create(**ask, **more, extra_body=written)
+    expected = ["Rome"] if parallel is False else ["Rome", "Oslo"]
+    choice, usage = answer.choices[0], answer.usage
+    assert _cities(choice.message.tool_calls) == expected
+    assert choice.finish_reason == "tool_calls"
+    assert not choice.message.content
+    assert usage is not None
+    # At most a token a byte: the answer ends with its last call.
+    most = len("\n".join(CALLED % city for city in expected))
+    assert most // 2 < usage.completion_tokens <= most
+    chunks = list(
+        client.chat.completions.create(
+            **ask,
+            **more,
+            extra_body=written,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    calls = [c for chunk in chunks for o in chunk.choices for c in o.delta.tool_calls or ()]
+    assert _cities(calls) == expected
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == usage.completion_tokens
+    tool: Any = {"type": "function", "strict": False, **TOOL["function"]}
+    response = client.responses.create(
+        model="tiny",
+        input="hello",
+        tools=[tool],
+        max_output_tokens=400,
+        extra_body=written,
+        **more,
+    )
+    cities = [json.loads(o.arguments)["city"] for o in response.output if o.type == "function_call"]
+    assert cities == expected
+    assert response.status == "completed"
+    assert client.chat.completions.create(**ASK, max_tokens=2).choices[0].finish_reason == "length"
+
+
+def _cities(calls: Any) -> list[str]:
+    return [json.loads(call.function.arguments)["city"] for call in calls]
 
 
 def test_a_response_is_continued(client: OpenAI) -> None:

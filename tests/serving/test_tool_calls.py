@@ -48,6 +48,24 @@ def test_several_calls_and_text_before_them() -> None:
     assert calls[0].id != calls[1].id
 
 
+@pytest.mark.parametrize("name", WRITTEN)
+def test_no_more_calls_are_taken_than_are_allowed(name: str) -> None:
+    call = '{"name": "weather", "arguments": {"city": "Rome"}}'
+    form = FORM[name]
+    text = f"[{call}, {call}]" if form.is_list else f"{call}; {call}"
+    for most in (1, None):
+        parts = Parts(form, TOOLS, reasoning=False, most_calls=most)
+        rest = parts.push(f"{form.begin}{text}{form.end}") + parts.end()
+        assert len(parts.calls) == (most or 2)
+        assert rest == []
+
+
+def test_a_call_is_complete_at_its_last_tag() -> None:
+    parts = Parts(FORM["hermes"], TOOLS, reasoning=False)
+    parts.push(WRITTEN["hermes"])
+    assert len(parts.calls) == 1
+
+
 @pytest.mark.parametrize(
     "text",
     ['<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call>', "<tool_call>nonsense"],

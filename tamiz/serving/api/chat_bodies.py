@@ -97,7 +97,7 @@ class ChatBody(Generation):
             served,
             [plain_message(message) for message in self.messages],
             self._tools(),
-            self.parallel_tool_calls is True,
+            self.parallel_tool_calls,
             {**effort_variables(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
 

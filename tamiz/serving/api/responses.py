@@ -59,8 +59,8 @@ async def _events(state: State, writer: Writer, request: Request) -> AsyncIterat
     prompt = messages
     if body.instructions:
         prompt = [{"role": "system", "content": body.instructions}, *messages]
-    several = body.parallel_tool_calls is True
-    turn = read_turn(served, prompt, body.chosen_tools(), several, body.variables())
+    tools, parallel = body.chosen_tools(), body.parallel_tool_calls
+    turn = read_turn(served, prompt, tools, parallel, body.variables())
     wish = state.complete(body.response_wish(), request)
     # The first event waits for the answer's first token: until then, errors have a status code.
     parts = await started(state.metrics.follow(answer(served, turn, wish)))
