@@ -114,8 +114,10 @@ class Answer:
         self.tokens += drawn
         texts, stopped = list[str](), False
         for token in drawn:
-            piece = self._stream.push(token), self._controls.get(token, "")
-            text, stopped = self._stop.push(*piece)
+            piece, control = self._stream.push(token), self._controls.get(token, "")
+            if control in self.job.shown:
+                piece, control = piece + control, ""
+            text, stopped = self._stop.push(piece, control)
             texts.append(text)
             if stopped:
                 break

@@ -21,6 +21,7 @@ from tamiz.runtime.load import load_model
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.chat_template import ChatTemplate
 from tamiz.runtime.text.tokenizer import Tokenizer
+from tamiz.serving import harmony
 from tamiz.serving.engine import Engine, Limits
 from tamiz.serving.errors import ApiError
 from tamiz.serving.grammar import Grammars
@@ -75,6 +76,11 @@ class ServedDecoder:
     def form(self) -> ToolForm:
         """How it writes calls of tools."""
         return ToolForm.of(self.template_text)
+
+    @property
+    def harmony(self) -> bool:
+        """Whether it writes messages of the harmony form."""
+        return harmony.shown_by(self.template_text)
 
     @property
     def reasons(self) -> bool:

@@ -13,10 +13,12 @@ from tamiz.files.errors import TamizError
 from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.sampling import Sampling
 from tamiz.runtime.text.chat_template import encode_chat
+from tamiz.serving import harmony
 from tamiz.serving.catalog import ServedDecoder
 from tamiz.serving.engine import Engine, OverloadedError
 from tamiz.serving.errors import ApiError, bad_request, overloaded
 from tamiz.serving.grammar import Matcher
+from tamiz.serving.harmony import HarmonyParts
 from tamiz.serving.parts import REASONING, Part, Parts, joined
 from tamiz.serving.requests import End, Event, Failure, Job
 from tamiz.serving.tool_calls import Call, ToolChoice
@@ -57,12 +59,14 @@ class Turn:
         parallel: Whether an answer may have several calls. None: as many as the model makes, but
             one where it has to call, as a small model that has to call goes on calling.
         reasoning: Whether the prompt ends inside of reasoning.
+        harmony: Whether the answer is a message of the harmony form.
     """
 
     prompt: list[int]
     tools: ToolChoice = field(default_factory=ToolChoice)
     parallel: bool | None = None
     reasoning: bool = False
+    harmony: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ def read_turn(
     Raises:
         ApiError: The template refuses them.
     """
+    if served.harmony:
+        messages = harmony.adapted(messages)
     try:
         prompt = encode_chat(
             served.tokenizer,
@@ -111,7 +117,7 @@ def read_turn(
     except TamizError as error:
         raise bad_request(str(error), "messages") from error
     reasoning = served.reasons and ending.endswith(REASONING[0])
-    return Turn(prompt, tools, parallel, reasoning)
+    return Turn(prompt, tools, parallel, reasoning, served.harmony)
 
 
 async def answer(served: ServedDecoder, turn: Turn, wish: Wish) -> AsyncIterator[Delta | End]:
@@ -121,7 +127,7 @@ async def answer(served: ServedDecoder, turn: Turn, wish: Wish) -> AsyncIterator
         ApiError: The request cannot be served, or fails on its way.
     """
     most_calls = 1 if turn.parallel is False else None
-    parts = Parts(served.form, turn.tools.allowed, turn.reasoning, most_calls)
+    turn, parts = _begin(served, turn, wish, most_calls)
     calls = thoughts = count = 0
     async with aclosing(events(served.engine, make_job(served, turn, wish))) as stream:
         async for event in stream:
@@ -145,6 +151,20 @@ async def answer(served: ServedDecoder, turn: Turn, wish: Wish) -> AsyncIterator
             if calls == most_calls:
                 yield End("stop", len(turn.prompt), event.cached, count, thoughts)
                 return
+
+
+def _begin(
+    served: ServedDecoder, turn: Turn, wish: Wish, most_calls: int | None
+) -> tuple[Turn, Parts | HarmonyParts]:
+    """The turn as its answer begins, and what sorts the answer's text."""
+    allowed = turn.tools.allowed
+    if not turn.harmony:
+        return turn, Parts(served.form, allowed, turn.reasoning, most_calls)
+    final = wish.grammar is not None and not turn.tools.required
+    if final:  # the grammar is that of a message's text, so the prompt has the message's head
+        head = served.tokenizer.encode(harmony.FINAL, bos=False, control_tokens=True)
+        turn = replace(turn, prompt=turn.prompt + head)
+    return turn, HarmonyParts(allowed, most_calls, final)
 
 
 def make_job(served: ServedDecoder, turn: Turn, wish: Wish) -> Job:
@@ -171,12 +191,16 @@ def make_job(served: ServedDecoder, turn: Turn, wish: Wish) -> Job:
         top_logprobs=wish.top_logprobs,
         matcher=_matcher(served, turn, wish),
         scope=wish.scope,
+        shown=harmony.TAGS if turn.harmony else frozenset(),
         deadline=None if wish.seconds is None else time.monotonic() + wish.seconds,
     )
 
 
 def _matcher(served: ServedDecoder, turn: Turn, wish: Wish) -> Matcher | None:
     try:
+        if turn.tools.required and turn.harmony:
+            ids = served.tokenizer.ids_of(harmony.TAGS)
+            return served.grammars.lark(harmony.grammar(turn.tools.allowed, ids))
         if turn.tools.required:
             return served.grammars.lark(
                 served.form.grammar(turn.tools.allowed, turn.parallel is True)

@@ -81,6 +81,7 @@ class Job:
         top_logprobs: Most probable tokens to report beside each; None for no logprobs.
         matcher: Place in the grammar that the answer follows.
         scope: Whose earlier tokens may be used.
+        shown: Names of control tokens that are text of the answer; others are left out.
         deadline: Time of `time.monotonic` after which the answer fails; None for none.
         cancelled: Set by the client's side when nobody waits any more.
     """
@@ -93,5 +94,6 @@ class Job:
     top_logprobs: int | None = None
     matcher: Matcher | None = None
     scope: bytes = b""
+    shown: frozenset[str] = frozenset()
     deadline: float | None = None
     cancelled: bool = field(default=False, compare=False)

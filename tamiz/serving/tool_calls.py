@@ -101,7 +101,7 @@ class ToolForm:
     def _schema(self, tool: Tool) -> dict[str, Any]:
         return {
             "type": "object",
-            "properties": {"name": {"const": tool.name}, self.arguments: _closed(tool.parameters)},
+            "properties": {"name": {"const": tool.name}, self.arguments: closed(tool.parameters)},
             "required": ["name", self.arguments],
             "additionalProperties": False,
         }
@@ -127,7 +127,7 @@ class ToolForm:
         return calls
 
 
-def _closed(parameters: dict[str, Any]) -> dict[str, Any]:
+def closed(parameters: dict[str, Any]) -> dict[str, Any]:
     """A schema of arguments that allows no others, unless it says so: small models make some up."""
     return {"properties": {}, "additionalProperties": False, **parameters}
 
