@@ -63,6 +63,14 @@ def test_choices_draw_with_seeds_of_their_own(client: OpenAI) -> None:
     assert one.usage.completion_tokens == 30
 
 
+def test_models_have_what_lists_of_models_show(client: OpenAI) -> None:
+    """Open WebUI fills its menu with the ids."""
+    (model,) = client.models.list().data
+    assert (model.id, model.object, model.owned_by) == ("tiny", "model", "tamiz")
+    assert model.created > 0
+    assert client.models.retrieve("tiny") == model
+
+
 def test_logprobs(client: OpenAI) -> None:
     answer = client.chat.completions.create(
         **ASK, max_tokens=3, temperature=0, logprobs=True, top_logprobs=2
