@@ -109,7 +109,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return error_reply(ApiError(error.status_code, str(error.detail)))
+    # A 405 names the methods that the route has in `Allow`.
+    return error_reply(ApiError(error.status_code, str(error.detail), headers=error.headers))
 
 
 async def _failed(_: Request, error: Exception) -> Response:

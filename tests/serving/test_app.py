@@ -87,6 +87,15 @@ def test_a_body_of_another_type_is_named(client: TestClient) -> None:
         assert reply.json()["error"]["message"] == message
 
 
+def test_a_method_that_a_route_has_not_is_refused_with_those_that_it_has(
+    client: TestClient,
+) -> None:
+    reply = client.put(CHAT, json=ASK)
+    assert reply.status_code == 405
+    assert reply.headers["allow"] == "POST"
+    assert reply.json()["error"]["message"] == "Method Not Allowed"
+
+
 def test_a_schema_may_stand_beside_json_object_as_in_llama_cpp(client: TestClient) -> None:
     form = {"type": "json_object", "schema": {"enum": ["Rome", "Oslo"]}}
     reply = client.post(CHAT, json={**ASK, "max_tokens": 20, "response_format": form})
