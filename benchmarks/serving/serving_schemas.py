@@ -3,8 +3,10 @@
     python -m benchmarks serving-schemas --suite FOLDER --url http://127.0.0.1:8080/v1 [--json FILE]
 
 FOLDER has files of JSON-Schema-Test-Suite, such as `tests/draft2020-12` of its repository or
-`json/tests/draft2020-12` of jsonschema's source distribution. Each of their schemas becomes a
-request with `response_format`, and the answer is judged by jsonschema's validator. Counted are:
+`json/tests/draft2020-12` of jsonschema's source distribution (`pip download --no-deps
+--no-binary jsonschema jsonschema`). Each of their schemas, the optional ones too, becomes a request
+with `response_format`, and the answer is judged by jsonschema's validator, which checks formats as
+far as what it needs for them is installed. Counted are:
 
 - ``refused``: schemas that the grammar engine does not support; the server says so with status 400;
 - ``cut``: answers that reached the largest number of tokens;
@@ -39,9 +41,10 @@ class Case:
 
 def cases(suite: Path) -> Iterator[Case]:
     """The schemas of the suite's files, in their order."""
-    for path in sorted(suite.glob("*.json")):
+    for path in sorted(suite.rglob("*.json")):
+        name = path.relative_to(suite).with_suffix("").as_posix()
         for group in json.loads(path.read_text("utf-8")):
-            yield Case(f"{path.stem}: {group['description']}", group["schema"])
+            yield Case(f"{name}: {group['description']}", group["schema"])
 
 
 def judge(schema: Any, text: str) -> str:
@@ -54,7 +57,9 @@ def judge(schema: Any, text: str) -> str:
 
     try:
         exact = json.loads(json.dumps(schema), parse_float=Decimal)
-        Draft202012Validator(exact).validate(json.loads(text, parse_float=Decimal))
+        checker = Draft202012Validator.FORMAT_CHECKER
+        validator = Draft202012Validator(exact, format_checker=checker)
+        validator.validate(json.loads(text, parse_float=Decimal))
     except (ValidationError, ValueError):
         return "invalid"
     except Exception:  # references to documents that are not there
@@ -74,6 +79,7 @@ async def ask(client: Any, model: str, case: Case, tokens: int) -> tuple[str, st
             response_format=form,
             max_tokens=tokens,
             temperature=0.8,
+            frequency_penalty=1,  # without it a small model goes on until its tokens end
             seed=1,
         )
     except openai.BadRequestError as error:
@@ -121,6 +127,8 @@ def main(
     counts, wrong = asyncio.run(measure(url, suite, tokens, api_key))
     for line in wrong:
         print(line)
+    if not counts:
+        raise click.UsageError(f"{suite} has no schemas, expected files of JSON-Schema-Test-Suite")
     print(dict(counts))
     if output is not None:
         settings = {"tokens": tokens, "server": server}
