@@ -298,6 +298,18 @@ def test_levels_show_their_ratios(
     assert "| a, CPU | portable | 20.0 |  |  | 100 |  |  |" in page
 
 
+def test_predicted_cycles_of_a_case_are_one_row(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = {"processor": "neoverse-n1", "level": "dotprod", "rows": 1, "form": "q4_k"}
+    cycles = {"tamiz_16_bits": 0.392, "llama_cpp_dot": 0.2464, "llama_cpp_gemv": 0.2351}
+    found = [case | {"name": name, "cycles_per_byte": value} for name, value in cycles.items()]
+    store(results.RESULTS, "mca", "mca", found)
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| neoverse-n1 | dotprod | 1 | q4_k | 0.392 |  | 0.246 | 0.235 |" in page
+
+
 def test_files_of_other_tools_show_speeds_and_differences(
     results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
