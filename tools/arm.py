@@ -166,11 +166,12 @@ def make_wheels(folder: Path, root: Path) -> Path:
     targets = ("all", "native_tests")
     settings += [f"-Cbuild-dir={build}", *(f"-Cbuild.targets={name}" for name in targets)]
     env = {
-        "CMAKE_BUILD_PARALLEL_LEVEL": "2",
+        "CMAKE_BUILD_PARALLEL_LEVEL": os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2"),
         "SETUPTOOLS_EXT_SUFFIX": suffix,
         "_PYTHON_HOST_PLATFORM": "linux-aarch64",
     }
-    run(*pip, *settings, ROOT / "ort_ops", env=env)
+    # Not isolated: for _PYTHON_HOST_PLATFORM pip would fetch a CMake that runs on ARM only.
+    run(*pip, "--no-build-isolation", *settings, ROOT / "ort_ops", env=env)
     return wheels
 
 
