@@ -3,8 +3,9 @@
     q = round(x / s),  s = max |x| / 127
 
 in every group of 32 inputs, where it is rounded to 16 bits without the technique. With 32 bits it
-is not rounded: x = s q + t r, and the 16-bit quants r hold what q leaves. The bits of an output do
-not depend on the number of rows that are multiplied together.
+is not rounded: x = s q + t r, and the 16-bit quants r hold what q leaves. Both are rows of one
+product, whose outputs are added. The bits of an output do not depend on the number of rows that are
+multiplied together.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class ActivationBitsConfig(api.TechniqueConfig):
         8,
         description="Bits of each input of a product, with a scale for every 32 inputs. 8 makes "
         "products of many rows faster, as prompts and encoders have them; decoding gains nothing. "
-        "32 keeps float32 inputs, and products take up to twice the time.",
+        "32 keeps float32 inputs: decoding reads weights once all the same, and products of many "
+        "rows take twice the time.",
         json_schema_extra={"flag": "--activation-bits"},
     )
 

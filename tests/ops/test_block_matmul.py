@@ -219,10 +219,11 @@ def test_gather(isa, bits, scale_bits) -> None:
     assert none.shape == (0, 3, k)
 
 
-def test_metrics_count_the_bytes_that_a_mask_saves() -> None:
+@pytest.mark.parametrize("activation_bits", [16, 32])
+def test_metrics_count_the_bytes_that_a_mask_saves(activation_bits: int) -> None:
     n, k, block = 32, 96, 4
     packed, _ = weight(4, n, k)
-    attributes = {"bits": 4, "n": n, "k": k, "block": block}
+    attributes = {"bits": 4, "n": n, "k": k, "block": block, "activation_bits": activation_bits}
     nodes = [node("BlockMatMul", ["x", "w", "mask"], ["y"], "mm", **attributes)]
     runs = session(
         model(nodes, ["x", value("mask", np.uint8)], ["y"], {"w": packed}),

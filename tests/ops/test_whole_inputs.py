@@ -50,13 +50,15 @@ def test_small_inputs_beside_large_ones_are_kept(name: str, n: int, k: int) -> N
     assert of_small(32).mean() < of_small(16).mean() / 4
 
 
-@pytest.mark.parametrize("name", ["q4_0", "q4_k", "f16", "affine4_32"])
+@pytest.mark.parametrize(
+    "name", ["q4_0", "q4_k", "q6_k", "q8_0", "f16", "affine4_32", "affine8_16"]
+)
 def test_bits_depend_neither_on_rows_nor_on_the_instruction_set(name: str) -> None:
     n, k = 90, 256
     format = formats.find_format(name)
     if isinstance(format, formats.Affine):
-        quants = np.random.default_rng(3).integers(0, 16, (n, k), np.uint8)
-        packed = formats.pack_parts(format, formats.Parts(quants, random(n, k // 32)))
+        quants = np.random.default_rng(3).integers(0, 1 << format.bits, (n, k), np.uint8)
+        packed = formats.pack_parts(format, formats.Parts(quants, random(n, k // format.group)))
     else:
         packed = formats.pack_blocks(format, random_blocks(format, n, k, 3, plain=True), k)
     x, bias = uneven(270, k), random(n, seed=2)

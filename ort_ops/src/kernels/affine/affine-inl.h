@@ -1,7 +1,7 @@
 // y[o] = bias[o] + sum_b ( scale xs (sum_i xq (wq - offset)) + scale (offset - zero) xsum )
 //
-// One row at a time, weights are unpacked in registers, as a decoder reads them. More rows share
-// what is unpacked: 8 groups of some tiles become the panel of
+// One or two rows: weights are unpacked in registers, as a decoder reads them. More rows share what
+// is unpacked: 8 groups of some tiles become the panel of
 // kernels/products/matmul_weights-inl.h.
 //
 // Only for kernels/level_affine.cc: its functions are not inline.
@@ -135,28 +135,35 @@ struct AffineTiles {
   void finish(const float* row, float* to) const { memcpy(to, row, bytes()); }
 };
 
-/// total[s] += one part of a group of one row.
-template <class W, int T, int Part = 0>
-TAMIZ_ALWAYS_INLINE void add_affine(Vec (&total)[1][T * kStrips], const uint8_t* const (&tile)[T],
+/// total[r][s] += one part of a group of R rows.
+template <class W, int R, int T, int Part = 0>
+TAMIZ_ALWAYS_INLINE void add_affine(Vec (&total)[R][T * kStrips], const uint8_t* const (&tile)[T],
                                     const uint8_t* const (&group)[T], const AffineFactors& factors,
                                     const QuantRows& x, int64_t at, int64_t g) {
   if constexpr (Part < W::kParts) {
     constexpr int S = T * kStrips;
-    Ints sum[1][S];
-    const SplitRows<1> unused{};
-    sum_part<W, 1, T, Part>(sum, group, x, at, unused);
-    const Vec x_scale = broadcast(x.scales[at]);
-    const int32_t quants = quant_sum<W, Part>(x, at);
-    const Vec x_sum = broadcast(x.scales[at] * static_cast<float>(quants));
+    Ints sum[R][S];
+    const SplitRows<R> unused{};
+    sum_part<W, R, T, Part>(sum, group, x, at, unused);
+    float x_sum[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      x_sum[r] = x.scales[at + r] * static_cast<float>(quant_sum<W, Part>(x, at + r));
+    }
 #pragma GCC unroll 8
     for (int s = 0; s < S; ++s) {
       const uint8_t* const block = factors.block(tile[s / kStrips], g, Part);
       const Vec scale = factors.scale(block, s % kStrips);
-      total[0][s] = fma(to_float(sum[0][s]) * x_scale, scale, total[0][s]);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        total[r][s] = fma(to_float(sum[r][s]) * broadcast(x.scales[at + r]), scale, total[r][s]);
+      }
       if (factors.affine.zero == Affine::none) continue;
-      total[0][s] = fma(x_sum, factors.minimum(block, s % kStrips, scale), total[0][s]);
+      const Vec minimum = factors.minimum(block, s % kStrips, scale);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) total[r][s] = fma(broadcast(x_sum[r]), minimum, total[r][s]);
     }
-    add_affine<W, T, Part + 1>(total, tile, group, factors, x, at, g);
+    add_affine<W, R, T, Part + 1>(total, tile, group, factors, x, at, g);
   }
 }
 
@@ -175,29 +182,34 @@ TAMIZ_ALWAYS_INLINE void prefetch_affine(const AffineTiles<T>& tiles, const Affi
   }
 }
 
-/// One row, weights straight from the tiles; groups without a kept input are not read.
-template <class W>
-inline void affine_row(const MultiplyArgs& a, const Affine& affine, int64_t row) {
-  constexpr int T = 4 / kStrips, S = T * kStrips;
-  const int64_t groups = a.x.groups, together = a.x.together(a.first_row + row);
+/// R rows, weights straight from the tiles; groups without a kept input are not read.
+template <class W, int R>
+inline void affine_few(const MultiplyArgs& a, const Affine& affine) {
+  constexpr int T = (2 * R * (R == 1 ? 1 : W::kParts) <= kRowRegisters ? 4 : 2) / kStrips;
+  constexpr int S = T * kStrips;
+  const int64_t groups = a.x.groups, together = a.x.together(a.first_row);
   const int64_t size = affine.tile_bytes(groups);
   const AffineFactors factors(affine, groups);
   for (int64_t t = 0; t < a.tiles; t += T) {
     const AffineTiles<T> tiles(a, t, size);
-    alignas(64) float y[T * kTile];
-    tiles.start(y);
-    Vec total[1][S];
-    for (int s = 0; s < S; ++s) total[0][s] = load(y + s * kLanes);
-    int64_t at = a.x.at(a.first_row + row, 0);
+    alignas(64) float y[R][T * kTile];
+    Vec total[R][S];
+    for (int r = 0; r < R; ++r) {
+      tiles.start(y[r]);
+      for (int s = 0; s < S; ++s) total[r][s] = load(y[r] + s * kLanes);
+    }
+    int64_t at = a.x.at(a.first_row, 0);
     for (int64_t g = 0; g < groups; ++g, at += together) {
       if (a.skip && a.x.kept[at] == 0) continue;
       if (!a.skip) prefetch_affine<W, T>(tiles, factors, g, groups);
       const uint8_t* group[T];
       for (int i = 0; i < T; ++i) group[i] = W::group(tiles.at[i], g);
-      add_affine<W, T>(total, tiles.at, group, factors, a.x, at, g);
+      add_affine<W, R, T>(total, tiles.at, group, factors, a.x, at, g);
     }
-    for (int s = 0; s < S; ++s) store(y + s * kLanes, total[0][s]);
-    tiles.finish(y, tiles.y + row * a.y_stride);
+    for (int r = 0; r < R; ++r) {
+      for (int s = 0; s < S; ++s) store(y[r] + s * kLanes, total[r][s]);
+      tiles.finish(y[r], tiles.y + r * a.y_stride);
+    }
   }
 }
 
@@ -256,7 +268,8 @@ inline void affine_rows(const MultiplyArgs& a, const Affine& affine) {
 
 template <class W>
 inline void multiply_planes_of(const MultiplyArgs& a, const Affine& affine) {
-  if (a.rows == 1) return affine_row<W>(a, affine, 0);
+  if (a.rows == 1) return affine_few<W, 1>(a, affine);
+  if (a.rows == 2) return affine_few<W, 2>(a, affine);
   affine_rows<W>(a, affine);
 }
 

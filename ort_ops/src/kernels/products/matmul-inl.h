@@ -108,16 +108,16 @@ inline void few_rows(const MultiplyArgs& a, int64_t row, int64_t rows) {
   }
 }
 
-/// One row, with a mask.
-template <class W>
-inline void kept_row(const MultiplyArgs& a) {
-  constexpr int T = 4 / kStrips;
+/// R rows with the same mask.
+template <class W, int R>
+inline void kept_rows(const MultiplyArgs& a) {
+  constexpr int T = 4 / R / kStrips > 0 ? 4 / R / kStrips : 1;
   for (int64_t t = 0; t < a.tiles; t += T) {
     const Tiles<W, T> tiles(a, t);
-    alignas(64) float y[T * kTile];
-    tiles.start(y);
-    multiply_kept<W>(tiles.at, a.x, y);
-    tiles.finish(y, tiles.y);
+    alignas(64) float y[R][T * kTile];
+    for (int r = 0; r < R; ++r) tiles.start(y[r]);
+    multiply_kept<W, R>(tiles.at, a.x, y[0]);
+    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + r * a.y_stride);
   }
 }
 
@@ -262,7 +262,7 @@ inline void many_rows(const MultiplyArgs& a) {
 
 template <class W>
 inline void multiply_packed(const MultiplyArgs& a) {
-  if (a.skip) return kept_row<W>(a);
+  if (a.skip) return a.rows == 1 ? kept_rows<W, 1>(a) : kept_rows<W, 2>(a);
   constexpr int64_t kFew = W::kCheap ? 2 * kRowRegisters - 1 : kRowRegisters;
   if (a.rows > kFew) return many_rows<W>(a);
   for (int64_t row = 0; row < a.rows; row += kRowRegisters) {
@@ -277,7 +277,7 @@ inline void multiply(const MultiplyArgs& a) {
   multiply_packed<Int4>(a);
 }
 
-constexpr MatMulKernels matmul_kernels = {quantize, quantize_bytes, multiply};
+constexpr MatMulKernels matmul_kernels = {quantize, quantize_bytes, quantize_twice, multiply};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

@@ -23,7 +23,7 @@ struct QuantRows {
   int16_t* quants;
   float* scales;       // one number for every row and group, in the same order
   float* sums;         // scale * sum of the quants
-  uint8_t* kept;       // bit i is set where the mask keeps one of inputs 4i .. 4i+3
+  uint8_t* kept;       // with a mask: bit i is set where it keeps one of inputs 4i .. 4i+3
   int32_t* half_sums;  // two for every scale: of the first and of the last 16 quants
 
   /// R of the block that `row` lies in.
@@ -53,7 +53,7 @@ struct MultiplyArgs {
   QuantRows x;
   int64_t first_row;  // a multiple of kRowsTogether
   int64_t rows;       // 1 .. kRowBlock
-  bool skip;          // rows = 1: do not read weights of inputs that are not kept
+  bool skip;          // do not read weights of inputs that are not kept: of 1 row, or 2 of one mask
   const float* bias;  // [outputs] or null
   int64_t outputs;    // of these tiles that exist; the last tile may be padded
   float* y;           // of the first row; the next is y_stride further
@@ -69,6 +69,10 @@ struct MatMulKernels {
                    const QuantRows& to, int64_t row);
   /// The same with quants of 8 bits: scale = max|x| / 127.
   void (*quantize_bytes)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                         const QuantRows& to, int64_t row);
+  /// Quantises into rows 2 row and 2 row + 1, whose outputs are added: the second has the quants of
+  /// what those of the first leave, x - scale * quant.
+  void (*quantize_twice)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                          const QuantRows& to, int64_t row);
 
   /// y[r, o] = bias[o] + sum_g x_scale[r,g] * w_scale[o,g] * (sum_i x_quant[r,g,i] *

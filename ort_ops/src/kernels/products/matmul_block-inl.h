@@ -238,9 +238,11 @@ __attribute__((noinline, flatten)) void multiply_block(const uint8_t* const (&ti
   }
 }
 
+/// The next group with a kept input, of R rows with the same mask.
+template <int R>
 inline int64_t next_kept(const QuantRows& x, int64_t g) {
   do ++g;
-  while (g < x.groups && x.kept[g] == 0);
+  while (g < x.groups && x.kept[g * R] == 0);
   return g;
 }
 
@@ -272,53 +274,61 @@ __attribute__((always_inline)) inline void prefetch_kept(const uint8_t* const (&
   for (int t = 0; t < T; ++t) prefetch(tile[t] + offset + W::kGroupBytes - 1);  // scales
 }
 
-/// total[s] += the kept vectors of one group of one row, part by part.
-template <class W, int T, int Part = 0>
-inline void add_kept(Vec (&total)[1][T * kStrips], const uint8_t* const (&group)[T],
+/// total[r][s] += the kept vectors of one group of R rows, part by part.
+template <class W, int R, int T, int Part = 0>
+inline void add_kept(Vec (&total)[R][T * kStrips], const uint8_t* const (&group)[T],
                      const Spread<W, T>& spread, const QuantRows& x, int64_t g) {
   if constexpr (Part < W::kParts) {
     constexpr int S = T * kStrips;
     constexpr int kVectors = W::kVectors / W::kParts;
-    Ints sum[1][S];
-    for (int s = 0; s < S; ++s) sum[0][s] = sum_start<W, Part>(x, g);
+    const int64_t at = g * R;
+    Ints sum[R][S];
+    for (int r = 0; r < R; ++r) {
+      for (int s = 0; s < S; ++s) sum[r][s] = sum_start<W, Part>(x, at + r);
+    }
 #pragma GCC unroll 8
     for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
-      if (!is_kept<W>(x.kept[g], v)) continue;
+      if (!is_kept<W>(x.kept[at], v)) continue;
       Ints raw[S];
       for (int s = 0; s < S; ++s) raw[s] = W::vector(group[s / kStrips], s % kStrips, v);
-      dot_vector<W>(sum, raw, x.quants + g * kGroup + v * (kGroup / W::kVectors));
+      dot_vector<W>(sum, raw, x.quants + at * kGroup + v * (kGroup / W::kVectors));
     }
-    add_part<W, 1, T, Part>(total, sum, group, spread, x, g, g);
-    add_kept<W, T, Part + 1>(total, group, spread, x, g);
+    add_part<W, R, T, Part>(total, sum, group, spread, x, at, g);
+    add_kept<W, R, T, Part + 1>(total, group, spread, x, g);
   }
 }
 
-/// y[s] += one row times T tiles, without reading weight vectors whose inputs are not kept.
-template <class W, int T>
+/// y[r][s] += R rows with the same mask times T tiles, without reading weight vectors whose inputs
+/// are not kept. There are no other rows.
+template <class W, int R = 1, int T>
 inline void multiply_kept(const uint8_t* const (&tile)[T], const QuantRows& x, float* y) {
   constexpr int S = T * kStrips;
-  Vec total[1][S];
-  for (int s = 0; s < S; ++s) total[0][s] = load(y + s * kLanes);
-  const int64_t begin = next_kept(x, -1);
-  int64_t later = next_kept(x, begin);  // prefetched two groups ahead
+  Vec total[R][S];
+  for (int r = 0; r < R; ++r) {
+    for (int s = 0; s < S; ++s) total[r][s] = load(y + (r * S + s) * kLanes);
+  }
+  const int64_t begin = next_kept<R>(x, -1);
+  int64_t later = next_kept<R>(x, begin);  // prefetched two groups ahead
   int64_t next = 0, block = -1;
   Spread<W, T> spread;
-  for (int64_t g = begin; g < x.groups; g = next_kept(x, g)) {
-    later = next_kept(x, later);
+  for (int64_t g = begin; g < x.groups; g = next_kept<R>(x, g)) {
+    later = next_kept<R>(x, later);
     if (later >= x.groups) {  // where the T tiles after these begin
       later = begin;
       next = T * tile_bytes_of<W>(x.groups);
     }
-    prefetch_kept<W>(tile, next, later, x.kept[later]);
+    prefetch_kept<W>(tile, next, later, x.kept[later * R]);
     if (W::kSuper && g / 8 != block) {
       block = g / 8;
       spread.read(tile, 8 * block);
     }
     const uint8_t* group[T];
     for (int t = 0; t < T; ++t) group[t] = W::group(tile[t], g);
-    add_kept<W, T>(total, group, spread, x, g);
+    add_kept<W, R, T>(total, group, spread, x, g);
   }
-  for (int s = 0; s < S; ++s) store(y + s * kLanes, total[0][s]);
+  for (int r = 0; r < R; ++r) {
+    for (int s = 0; s < S; ++s) store(y + (r * S + s) * kLanes, total[r][s]);
+  }
 }
 
 }  // namespace TAMIZ_TARGET

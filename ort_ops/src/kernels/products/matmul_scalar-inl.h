@@ -18,22 +18,28 @@ inline int32_t dot_group(const QuantRows& x, int64_t at, Quant quant) {
   return sum;
 }
 
-template <int Largest>
-inline void quantize_to(const float* x, int64_t k, const uint8_t* mask, int64_t block,
-                        const QuantRows& to, int64_t row) {
-  for (int64_t g = 0; g < to.groups; ++g) {
-    const int64_t at = to.at(row, g);
-    float value[kGroup];
-    uint8_t kept = 0;
-    float largest = 0.0f;
-    bool finite = true;
+/// The inputs of group `g`, those that a mask leaves out as 0; and one bit for every four kept.
+struct GroupInputs {
+  float value[kGroup];
+  uint8_t kept = 0;
+
+  GroupInputs(const float* x, int64_t k, const uint8_t* mask, int64_t block, int64_t g) {
     for (int64_t i = 0; i < kGroup; ++i) {
       const int64_t input = g * kGroup + i;
       const bool keep = input < k && (!mask || mask[input / block]);
       value[i] = keep ? x[input] : 0.0f;
       kept |= static_cast<uint8_t>(keep << i / 4);
-      finite = finite && isfinite(value[i]);
-      largest = fmaxf(largest, fabsf(value[i]));
+    }
+  }
+
+  /// Quantises them into the group of number `at`.
+  template <int Largest>
+  void quantize(const QuantRows& to, int64_t at) const {
+    float largest = 0.0f;
+    bool finite = true;
+    for (const float one : value) {
+      finite = finite && isfinite(one);
+      largest = fmaxf(largest, fabsf(one));
     }
     const bool zero = largest < 0x1p-110f || !finite;
     const float scale = zero ? 0.0f : largest / static_cast<float>(Largest);
@@ -47,7 +53,23 @@ inline void quantize_to(const float* x, int64_t k, const uint8_t* mask, int64_t 
     }
     to.scales[at] = finite ? scale : NAN;
     to.sums[at] = to.scales[at] * static_cast<float>(half_sums[0] + half_sums[1]);
-    if (mask) to.kept[at] = kept;
+    to.kept[at] = kept;
+  }
+
+  /// Leaves what the quants of number `at` leave.
+  void subtract(const QuantRows& quants, int64_t at) {
+    for (int64_t i = 0; i < kGroup; ++i) {
+      const auto quant = static_cast<float>(quants.quants[at * kGroup + place(i)]);
+      value[i] = fmaf(-quants.scales[at], quant, value[i]);
+    }
+  }
+};
+
+template <int Largest>
+inline void quantize_to(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                        const QuantRows& to, int64_t row) {
+  for (int64_t g = 0; g < to.groups; ++g) {
+    GroupInputs(x, k, mask, block, g).quantize<Largest>(to, to.at(row, g));
   }
 }
 
@@ -59,6 +81,17 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
 inline void quantize_bytes(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                            const QuantRows& to, int64_t row) {
   quantize_to<kLargestByte>(x, k, mask, block, to, row);
+}
+
+inline void quantize_twice(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                           const QuantRows& to, int64_t row) {
+  for (int64_t g = 0; g < to.groups; ++g) {
+    const int64_t at = to.at(2 * row, g);
+    GroupInputs inputs(x, k, mask, block, g);
+    inputs.quantize<kLargestWord>(to, at);
+    inputs.subtract(to, at);
+    inputs.quantize<kLargestWord>(to, at + 1);
+  }
 }
 
 /// y + the products of one output of a tile with one row, whose group g is number `at(g)`.
@@ -134,7 +167,7 @@ inline void multiply(const MultiplyArgs& a) {
   }
 }
 
-constexpr MatMulKernels matmul_kernels = {quantize, quantize_bytes, multiply};
+constexpr MatMulKernels matmul_kernels = {quantize, quantize_bytes, quantize_twice, multiply};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

@@ -85,30 +85,38 @@ struct GroupInputs {
   Ints words(int i, Vec inverse) const {
     return pack_words(to_ints(v[i] * inverse), to_ints(v[i + 1] * inverse));
   }
+
+  /// Quantises them into the group of number `at`; returns what makes quants of the inputs.
+  template <int Largest>
+  Vec quantize(const QuantRows& to, int64_t at) const {
+    Vec inverse;
+    const float scale = this->scale<Largest>(&inverse);
+    Ints sums = all_ints(0);  // AVX-512: of both halves of the group
+    int32_t* const half_sums = to.half_sums + 2 * at;
+    for (int i = 0; i < kVecs; i += 2) {
+      const Ints quants = words(i, inverse);
+      store_ints(to.quants + at * kGroup + i * kLanes, quants);
+      sums = dot_pairs(all_ints(0), quants, all_words(1));
+      if (kVecs == 4) half_sums[i / 2] = sum_ints(sums);
+    }
+    if (kVecs == 2) sum_each_half(sums, half_sums);
+    to.kept[at] = kept;
+    to.scales[at] = scale;
+    to.sums[at] = scale * static_cast<float>(half_sums[0] + half_sums[1]);
+    return inverse;
+  }
+
+  /// Leaves what quants of this scale leave.
+  void subtract(float scale, Vec inverse) {
+    for (Vec& x : v) x = fma(broadcast(-scale), to_float(to_ints(x * inverse)), x);
+  }
 };
 
 template <int Largest>
 inline void quantize_to(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                         const QuantRows& to, int64_t row) {
-  constexpr int kVecs = GroupInputs::kVecs;
-  const Ints one = all_words(1);
   for (int64_t g = 0; g < to.groups; ++g) {
-    const int64_t at = to.at(row, g);
-    const GroupInputs inputs(x, k, mask, block, g);
-    if (mask) to.kept[at] = inputs.kept;
-    Vec inverse;
-    const float scale = inputs.scale<Largest>(&inverse);
-    Ints sums = all_ints(0);  // AVX-512: of both halves of the group
-    int32_t* const half_sums = to.half_sums + 2 * at;
-    for (int i = 0; i < kVecs; i += 2) {
-      const Ints words = inputs.words(i, inverse);
-      store_ints(to.quants + at * kGroup + i * kLanes, words);
-      sums = dot_pairs(all_ints(0), words, one);
-      if (kVecs == 4) half_sums[i / 2] = sum_ints(sums);
-    }
-    if (kVecs == 2) sum_each_half(sums, half_sums);
-    to.scales[at] = scale;
-    to.sums[at] = scale * static_cast<float>(half_sums[0] + half_sums[1]);
+    GroupInputs(x, k, mask, block, g).quantize<Largest>(to, to.at(row, g));
   }
 }
 
@@ -120,6 +128,17 @@ inline void quantize(const float* x, int64_t k, const uint8_t* mask, int64_t blo
 inline void quantize_bytes(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                            const QuantRows& to, int64_t row) {
   quantize_to<kLargestByte>(x, k, mask, block, to, row);
+}
+
+inline void quantize_twice(const float* x, int64_t k, const uint8_t* mask, int64_t block,
+                           const QuantRows& to, int64_t row) {
+  for (int64_t g = 0; g < to.groups; ++g) {
+    const int64_t at = to.at(2 * row, g);
+    GroupInputs inputs(x, k, mask, block, g);
+    const Vec inverse = inputs.quantize<kLargestWord>(to, at);
+    inputs.subtract(to.scales[at], inverse);
+    inputs.quantize<kLargestWord>(to, at + 1);
+  }
 }
 
 }  // namespace TAMIZ_TARGET

@@ -1,12 +1,12 @@
 // Tokens are sorted by their experts: a group is what goes through one expert, a product of its own
 // with the expert's tiles of the weight. Phase 0 quantises the rows of each group, phase 1
 // multiplies: a task is some tiles of an expert times a block of its rows. An expert that no token
-// takes is not read. With 32 bits what the quants leave is quantised again, as BlockMatMul does.
+// takes is not read. With 32 bits what the quants leave is quantised again into a second row, as
+// BlockMatMul does.
 #include "ops/experts/expert_matmul.h"
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
@@ -29,7 +29,7 @@ TAMIZ_PORTS(ExpertOutput, EXPERT_OUTPUTS);
 using In = ExpertInput;
 using Out = ExpertOutput;
 
-/// At most kRowBlock rows of one expert.
+/// Rows of one expert, of which the quants are at most kRowBlock rows.
 struct Block {
   int32_t expert;
   int32_t first;  // among the rows of the expert
@@ -42,28 +42,30 @@ struct Groups {
   ScratchPart<int32_t> begins;  // [experts + 1], where a group begins in `order`
   ScratchPart<Block> blocks;    // [most]
   ScratchPart<int32_t> counts;  // [2], blocks and experts that are taken
+  int64_t each;                 // rows of quants for a row
   QuantisedRows quantised;      // in the order of `order`; the rows of a group lie as QuantRows
-  std::optional<RemainderRows> rest;  // what these leave, where it counts
 
-  Groups(int64_t rows, int64_t experts, int64_t groups, int64_t rest_of)
-      : rows(rows), most(std::min(rows, experts) + rows / kRowBlock), quantised(0, 0) {
+  Groups(int64_t rows, int64_t experts, int64_t groups, int64_t each)
+      : rows(rows),
+        most(std::min(rows, experts) + each * rows / kRowBlock),
+        each(each),
+        quantised(0, 0) {
     ScratchPlan plan;
     order = plan.reserve<int32_t>(rows);
     begins = plan.reserve<int32_t>(experts + 1);
     blocks = plan.reserve<Block>(most);
     counts = plan.reserve<int32_t>(2);
-    quantised = QuantisedRows(rows, groups, plan);
-    if (rest_of) rest.emplace(quantised, rest_of);
+    quantised = QuantisedRows(each * rows, groups, plan);
   }
 
-  size_t bytes() const { return rest ? rest->plan.bytes() : quantised.plan.bytes(); }
+  size_t bytes() const { return quantised.plan.bytes(); }
 
-  /// The rows of a group in `quants`.
-  QuantRows of(std::byte* scratch, int64_t expert, const QuantisedRows& quants) const {
+  /// The quants of a group.
+  QuantRows of(std::byte* scratch, int64_t expert) const {
     const int32_t* const begin = begins.in(scratch) + expert;
-    QuantRows x = quants.in(scratch);
-    const int64_t before = begin[0] * x.groups;
-    x.rows = begin[1] - begin[0];
+    QuantRows x = quantised.in(scratch);
+    const int64_t before = each * begin[0] * x.groups;
+    x.rows = each * (begin[1] - begin[0]);
     x.quants += before * kGroup;
     x.scales += before;
     x.sums += before;
@@ -131,7 +133,7 @@ class ExpertMatMul : public Stage {
     for (int32_t e = 0; e < experts_; ++e) {
       const int32_t rows = begins[e + 1];
       counts[1] += rows > 0;
-      for (int32_t first = 0; first < rows; first += kRowBlock) *block++ = {e, first};
+      for (int32_t first = 0; first < rows; first += kRowBlock / to.each) *block++ = {e, first};
       begins[e + 1] += begins[e];
     }
     counts[0] = static_cast<int32_t>(block - to.blocks.in(call.scratch));
@@ -160,7 +162,7 @@ class ExpertMatMul : public Stage {
  private:
   Groups groups(const Call& call) const {
     return Groups(call.inputs[In::chosen].shape.count(), experts_, weight_.groups(),
-                  activation_bits_ == 32 ? weight_.k : 0);
+                  activation_bits_ == 32 ? 2 : 1);
   }
 
   PackedWeight of_one(const Attributes& attributes) const {
@@ -178,19 +180,14 @@ class ExpertMatMul : public Stage {
     const int64_t top = x.shape.rank == chosen.shape.rank  // tokens of a row of x
                             ? chosen.shape.dims[chosen.shape.rank - 1]
                             : 1;
-    const auto quantize = activation_bits_ == 8 ? kernels_.quantize_bytes : kernels_.quantize;
+    const auto quantize = quantizer(kernels_, activation_bits_);
     const int32_t* const order = of.order.in(call.scratch);
     const auto [first, end] = task_of_rows(task, of.rows, weight_.k);
     for (int64_t i = first; i < end; ++i) {
       const int32_t expert = chosen.as<int32_t>()[order[i]];
       const float* const from = x.as<float>() + order[i] / top * weight_.k;
-      const QuantRows to = of.of(call.scratch, expert, of.quantised);
       const int64_t row = i - of.begins.in(call.scratch)[expert];
-      quantize(from, weight_.k, nullptr, kGroup, to, row);
-      if (!of.rest) continue;
-      of.rest->subtract(from, to, row, i, call.scratch);
-      quantize(of.rest->left(call.scratch) + i * weight_.k, weight_.k, nullptr, kGroup,
-               of.of(call.scratch, expert, of.rest->quants), row);
+      quantize(from, weight_.k, nullptr, kGroup, of.of(call.scratch, expert), row);
     }
   }
 
@@ -200,32 +197,26 @@ class ExpertMatMul : public Stage {
     const int64_t tile = task % chunks * task_tiles_;
     Tensor weight = call.inputs[In::weight];
     weight.data = weight.as<uint8_t>() + block.expert * one_.bytes();
-    const Tensor& bias = call.inputs[In::bias];
-    MultiplyArgs args =
-        product(one_, weight, of.of(call.scratch, block.expert, of.quantised), block.first, tile,
-                task_tiles_, bias ? bias.as<float>() + block.expert * one_.n : nullptr, nullptr);
+    const Tensor& all = call.inputs[In::bias];
+    const float* bias = all ? all.as<float>() + block.expert * one_.n : nullptr;
+    MultiplyArgs args = product(one_, weight, of.of(call.scratch, block.expert),
+                                of.each * block.first, tile, task_tiles_, bias, nullptr);
     const int32_t* const rows =
         of.order.in(call.scratch) + of.begins.in(call.scratch)[block.expert] + block.first;
     float* const y = call.outputs[Out::y].as<float>() + tile * kTile;
-    if (args.rows == 1 && !of.rest) {
+    if (args.rows == 1) {
       args.y = y + rows[0] * one_.n;
       return multiply(args);
     }
     thread_local std::vector<float> together;
-    const size_t count = static_cast<size_t>(args.rows * args.outputs);
-    together.resize(of.rest ? 2 * count : count);
+    together.resize(static_cast<size_t>(args.rows * args.outputs));
     args.y = together.data();
     args.y_stride = args.outputs;
+    const float* const of_tiles = args.bias;
+    if (of.each == 2) args.bias = nullptr;
     multiply(args);
-    if (of.rest) {
-      args.x = of.of(call.scratch, block.expert, of.rest->quants);
-      args.bias = nullptr;
-      args.y = together.data() + count;
-      multiply(args);
-      args.y = together.data();
-      for (size_t i = 0; i < count; ++i) together[i] += together[count + i];
-    }
-    for (int64_t r = 0; r < args.rows; ++r) {
+    if (of.each == 2) add_pairs(args, of_tiles, args.y, args.y_stride);
+    for (int64_t r = 0; r < args.rows / of.each; ++r) {
       std::memcpy(y + rows[r] * one_.n, args.y + r * args.outputs, sizeof(float) * args.outputs);
     }
   }

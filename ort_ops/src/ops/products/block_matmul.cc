@@ -3,7 +3,8 @@
 // instruction set can; the bits are those of a few rows.
 //
 // With 32 bits x = s q + t r: q are its quants of 16 bits, r those of what q leaves. What r leaves
-// is less than 2^-32 of a group's largest input, less than float32 resolves.
+// is less than 2^-32 of a group's largest input, less than float32 resolves. q and r are two rows
+// of one product, so that weights are read and unpacked once.
 #include "ops/products/block_matmul.h"
 
 #include <algorithm>
@@ -26,6 +27,8 @@ class BlockMatMul : public Stage {
         block_(PackedWeight::positive(attributes, "block")),
         task_tiles_(task_tiles(weight_)),
         activation_bits_(activation_bits(attributes)),
+        quant_rows_(activation_bits_ == 32 ? 2 : 1),
+        quantize_(quantizer(kernels.matmul, activation_bits_)),
         kernels_(kernels.matmul),
         affine_kernels_(affine_kernels(kernels)),
         byte_kernels_(multiplies_bytes() ? kernels.bytes : nullptr) {}
@@ -44,7 +47,7 @@ class BlockMatMul : public Stage {
 
   size_t scratch_bytes(const Call& call) const override {
     if (as_bytes(call)) return quantised_bytes(call).plan.bytes();
-    return activation_bits_ == 32 ? remainder(call).plan.bytes() : quantised(call).plan.bytes();
+    return quantised(call).plan.bytes();
   }
 
   bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
@@ -59,7 +62,7 @@ class BlockMatMul : public Stage {
   size_t tasks(const Call& call, int phase) const override {
     const int64_t rows = row_count(call.inputs[In::x].shape);
     if (phase == 0) return row_tasks(rows, weight_.k);
-    const int64_t together = as_bytes(call) ? kByteRowBlock : kRowBlock;
+    const int64_t together = as_bytes(call) ? kByteRowBlock : kRowBlock / quant_rows_;
     return divide_up(rows, together) * divide_up(weight_.tiles(), task_tiles_);
   }
 
@@ -73,13 +76,11 @@ class BlockMatMul : public Stage {
                            block_, x.in(call.scratch), index);
     }
     const QuantisedRows x = quantised(call);
-    if (activation_bits_ == 32) {
-      if (phase == 1) return multiply_twice(call, x, index);
-      return quantize_twice(call, x.in(call.scratch), index);
+    if (phase == 0) {
+      return quantize_task(quantize_, call.inputs[In::x], call.inputs[In::mask], block_,
+                           x.in(call.scratch), index);
     }
-    if (phase == 1) return multiply(call, x, index);
-    quantize_task(activation_bits_ == 8 ? kernels_.quantize_bytes : kernels_.quantize,
-                  call.inputs[In::x], call.inputs[In::mask], block_, x.in(call.scratch), index);
+    quant_rows_ == 2 ? multiply_pairs(call, x, index) : multiply(call, x, index);
   }
 
   Reads reads(const Call& call) const override {
@@ -91,12 +92,7 @@ class BlockMatMul : public Stage {
  private:
   QuantisedRows quantised(const Call& call) const {
     return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
-                         weight_.groups());
-  }
-
-  /// The quants of what the first quants leave, and that itself.
-  RemainderRows remainder(const Call& call) const {
-    return RemainderRows(quantised(call), weight_.k);
+                         weight_.groups(), quant_rows_);
   }
 
   /// Whether kernels for rows of bytes take the weight.
@@ -142,58 +138,42 @@ class BlockMatMul : public Stage {
     kernels_.multiply(args);
   }
 
-  void quantize_twice(const Call& call, const QuantRows& to, int64_t task) const {
-    const Tensor &x = call.inputs[In::x], &mask = call.inputs[In::mask];
-    quantize_task(kernels_.quantize, x, mask, block_, to, task);
-    const RemainderRows rest = remainder(call);
-    const auto [first, end] = task_of_rows(task, to.rows, weight_.k);
-    for (int64_t row = first; row < end; ++row) {
-      rest.subtract(x.as<float>() + row * weight_.k, to, row, row, call.scratch);
-    }
-    const Tensor left = rest.tensor(x, call.scratch);
-    quantize_task(kernels_.quantize, left, mask, block_, rest.quants.in(call.scratch), task);
-  }
-
-  /// A few tiles at a time, which the caches keep for the second product.
-  void multiply_twice(const Call& call, const QuantisedRows& x, int64_t task) const {
+  /// A few tiles at a time, whose sums stay in the cache.
+  void multiply_pairs(const Call& call, const QuantisedRows& x, int64_t task) const {
     constexpr int64_t kTiles = 4;
-    alignas(64) float second[kRowBlock * kTiles * kTile];
+    alignas(64) float sums[kRowBlock * kTiles * kTile];
     const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
     const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
-    const QuantRows rest = remainder(call).quants.in(call.scratch);
+    const int64_t first = task / chunks * kRowBlock;
     const int64_t begin = task % chunks * task_tiles_;
     const int64_t end = std::min(begin + task_tiles_, weight_.tiles());
+    float* const y = call.outputs[Out::y].as<float>() + first / 2 * weight_.n;
     for (int64_t tile = begin; tile < end; tile += kTiles) {
-      MultiplyArgs args =
-          product(weight_, call.inputs[In::weight], x.in(call.scratch), task / chunks * kRowBlock,
-                  tile, std::min(kTiles, end - tile), bias, call.outputs[Out::y].as<float>());
+      MultiplyArgs args = product(weight_, call.inputs[In::weight], x.in(call.scratch), first, tile,
+                                  std::min(kTiles, end - tile), nullptr, nullptr);
       args.skip = x.skip;
-      multiply(args);
-      float* const y = args.y;
-      args.x = rest;
-      args.bias = nullptr;
-      args.y = second;
+      args.y = sums;
       args.y_stride = kTiles * kTile;
       multiply(args);
-      for (int64_t r = 0; r < args.rows; ++r) {
-        for (int64_t o = 0; o < args.outputs; ++o) {
-          y[r * weight_.n + o] += second[r * args.y_stride + o];
-        }
-      }
+      const int64_t output = tile * kTile;
+      add_pairs(args, bias ? bias + output : nullptr, y + output, weight_.n);
     }
   }
 
   void count(const Call& call, const QuantisedRows& x) const {
     call.metrics->add(ProductMetric::bytes_dense, static_cast<double>(weight_.bytes()));
-    call.metrics->add(ProductMetric::bytes_read,
-                      static_cast<double>(x.skip ? bytes_kept(weight_, x.in(call.scratch).kept)
-                                                 : weight_.bytes()));
+    call.metrics->add(
+        ProductMetric::bytes_read,
+        static_cast<double>(x.skip ? bytes_kept(weight_, x.in(call.scratch).kept, quant_rows_)
+                                   : weight_.bytes()));
   }
 
   const PackedWeight weight_;
   const int64_t block_;
   const int64_t task_tiles_;
   const int activation_bits_;
+  const int64_t quant_rows_;  // of a row of x
+  decltype(MatMulKernels::quantize) const quantize_;
   const MatMulKernels& kernels_;
   const AffineKernels& affine_kernels_;
   const ByteKernels* const byte_kernels_;

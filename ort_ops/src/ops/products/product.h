@@ -20,20 +20,21 @@ inline int64_t task_tiles(const PackedWeight& weight) {
 }
 
 /// What one row reads of a weight of `bits`: of every group with an input kept the vectors of 64
-/// bytes that hold one, and the scales; and all units.
-inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept) {
+/// bytes that hold one, and the scales; and all units. Group g has kept[g * each].
+inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept, int64_t each = 1) {
   if (weight.is_affine() || weight.format != Format::integers) {  // all vectors share the planes
     int64_t groups = 0;
-    for (int64_t g = 0; g < weight.groups(); ++g) groups += kept[g] != 0;
+    for (int64_t g = 0; g < weight.groups(); ++g) groups += kept[g * each] != 0;
     return weight.bytes() * groups / weight.groups();
   }
   constexpr int64_t kVectorBytes = 64;
   const int together = 8 / weight.bits;  // bits of `kept` that share a vector
   int64_t bytes = 0;
   for (int64_t g = 0; g < weight.groups(); ++g) {
-    if (kept[g] == 0) continue;
+    const uint8_t inputs = kept[g * each];
+    if (inputs == 0) continue;
     for (int i = 0; i < 8; i += together) {
-      if (kept[g] >> i & ((1 << together) - 1)) bytes += kVectorBytes;
+      if (inputs >> i & ((1 << together) - 1)) bytes += kVectorBytes;
     }
     bytes += group_bytes(weight.bits, weight.scale_bits) - quant_bytes(weight.bits);
   }
@@ -60,6 +61,18 @@ inline MultiplyArgs product(const PackedWeight& weight, const Tensor& packed, co
   args.y = y + row * weight.n + output;
   args.y_stride = weight.n;
   return args;
+}
+
+/// y[r] = sums[2r] + sums[2r + 1] + bias: the outputs of rows that are quantised twice. `a` gave
+/// the sums, without the bias.
+inline void add_pairs(const MultiplyArgs& a, const float* bias, float* y, int64_t y_stride) {
+  for (int64_t r = 0; r < a.rows / 2; ++r, y += y_stride) {
+    const float* const first = a.y + 2 * r * a.y_stride;
+    const float* const second = first + a.y_stride;
+    for (int64_t o = 0; o < a.outputs; ++o) {
+      y[o] = first[o] + second[o] + (bias ? bias[o] : 0.0f);
+    }
+  }
 }
 
 /// Some tiles of a weight, which lie apart; `a` is of all tiles.

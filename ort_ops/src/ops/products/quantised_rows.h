@@ -41,6 +41,13 @@ inline void check_mask(const Tensor& mask, Shape shape, int64_t block) {
   expect_shape("mask", mask, shape, "the shape of x, one byte for every block of inputs");
 }
 
+/// What quantises rows to `bits` bits; with 32 each becomes two rows.
+inline auto quantizer(const MatMulKernels& kernels, int bits) {
+  return bits == 8    ? kernels.quantize_bytes
+         : bits == 16 ? kernels.quantize
+                      : kernels.quantize_twice;
+}
+
 /// Rows that one task quantises.
 inline int64_t rows_of_task(int64_t k) {
   constexpr int64_t kTaskInputs = 16384;  // some microseconds
@@ -62,7 +69,7 @@ inline void quantize_task(Quantize quantize, const Tensor& x, const Tensor& mask
                           const Rows& to, int64_t task) {
   const int64_t k = x.shape.dims[x.shape.rank - 1];
   const int64_t mask_stride = divide_up(k, block);
-  const auto [first, end] = task_of_rows(task, to.rows, k);
+  const auto [first, end] = task_of_rows(task, row_count(x.shape), k);
   for (int64_t row = first; row < end; ++row) {
     const uint8_t* kept = mask ? mask.as<uint8_t>() + row * mask_stride : nullptr;
     quantize(x.as<float>() + row * k, k, kept, block, to, row);
@@ -72,12 +79,13 @@ inline void quantize_task(Quantize quantize, const Tensor& x, const Tensor& mask
 /// Where the quantised rows of x lie in scratch memory.
 struct QuantisedRows {
   int64_t rows, groups;
-  bool skip;         // one row with a mask: weights that it does not need are not read
+  bool skip;         // of one row of x with a mask: weights that it does not need are not read
   ScratchPlan plan;  // ends after the rows; a stage reserves there what it needs besides
 
-  QuantisedRows(const Tensor& x, bool masked, int64_t groups)
-      : QuantisedRows(row_count(x.shape), groups) {
-    skip = rows == 1 && masked;
+  /// `each`: rows of quants for a row of x.
+  QuantisedRows(const Tensor& x, bool masked, int64_t groups, int64_t each = 1)
+      : QuantisedRows(each * row_count(x.shape), groups) {
+    skip = rows == each && masked;
   }
 
   /// `before`: what the rows lie after.
@@ -120,43 +128,6 @@ struct QuantisedRows {
   ScratchPart<float> scales_, sums_;
   ScratchPart<int32_t> half_sums_;
   ScratchPart<uint8_t> kept_;
-};
-
-/// Where the quants of what quantised rows of x leave lie in scratch memory, and that itself.
-struct RemainderRows {
-  QuantisedRows quants;
-  ScratchPlan plan;
-
-  RemainderRows(const QuantisedRows& first, int64_t k)
-      : quants(first.rows, first.groups, first.plan), plan(quants.plan), k_(k) {
-    left_ = plan.reserve<float>(first.rows * k);
-  }
-
-  /// left = x - scale quant, row `row` of some quants into row `to`. In double precision the
-  /// difference is exact but for numbers that float32 cannot tell apart beside x.
-  void subtract(const float* x, const QuantRows& quants, int64_t row, int64_t to,
-                std::byte* scratch) const {
-    float* const left = this->left(scratch) + to * k_;
-    for (int64_t i = 0; i < k_; ++i) {
-      const int64_t at = quants.at(row, i / kGroup);
-      const double quant = quants.quants[at * kGroup + place(i % kGroup)];
-      left[i] = static_cast<float>(x[i] - static_cast<double>(quants.scales[at]) * quant);
-    }
-  }
-
-  /// What is left, [rows, k].
-  float* left(std::byte* scratch) const { return left_.in(scratch); }
-
-  /// What is left, in the shape of x.
-  Tensor tensor(const Tensor& x, std::byte* scratch) const {
-    Tensor found = x;
-    found.data = left_.in(scratch);
-    return found;
-  }
-
- private:
-  int64_t k_;
-  ScratchPart<float> left_;
 };
 
 /// Where rows of x of 8 bits lie in scratch memory.
