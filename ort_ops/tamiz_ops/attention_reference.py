@@ -280,11 +280,12 @@ def text_attention(
     attention_mask: Array,
     text_begins: Array | None = None,
     inverse_frequency: Array | None = None,
+    distance_bias: Array | None = None,
     *,
     num_heads: int,
     scale: float = 0.0,
 ) -> list[Array]:
-    """y = softmax(scale q k^T) v over the tokens of a text, 0 where none is visible.
+    """y = softmax(scale q k^T + bias) v over the tokens of a text, 0 where none is visible.
 
     See the op TextAttention for the inputs.
     """
@@ -303,6 +304,10 @@ def text_attention(
             heads[:2] = [rotate(x, places, inverse_frequency, 1.0) for x in heads[:2]]
         turned = [x[0].astype(np.float64).transpose(1, 0, 2) for x in heads]
         score = (scale or dim**-0.5) * (turned[0] @ turned[1].transpose(0, 2, 1))
+        if distance_bias is not None:
+            reach, column = distance_bias.shape[1] // 2, np.arange(end - begin)
+            distance = np.clip(column - column[:, np.newaxis], -reach, reach)
+            score = score + distance_bias[:, reach + distance]
         seen = np.broadcast_to(attention_mask[row, begin:end] != 0, score.shape)
         score = np.where(seen, score, -np.inf)
         top = np.where(seen.any(-1), score.max(-1), 0)[..., np.newaxis]

@@ -15,12 +15,19 @@ OPTIONS = {
     "plain": {},
     "scale": {"scale": 0.3},
     "rotary": {"rotary": True},
+    "bias": {"reach": 30},
+    "all": {"scale": 0.3, "rotary": True, "reach": 200},
 }
 
 
 def inputs(batch: int, tokens: int) -> list[np.ndarray]:
     random = np.random.default_rng(tokens)
     return [random.standard_normal((batch, tokens, HEADS * DIM), np.float32) for _ in range(3)]
+
+
+def bias(reach: int) -> np.ndarray:
+    random = np.random.default_rng(reach)
+    return random.standard_normal((HEADS, 2 * reach + 1), np.float32)
 
 
 def run(qkv, mask, begins, options, isa, threads=1, of=tamiz_ops.run) -> np.ndarray:
@@ -31,6 +38,7 @@ def run(qkv, mask, begins, options, isa, threads=1, of=tamiz_ops.run) -> np.ndar
         mask,
         begins,
         frequency if "rotary" in options else None,
+        bias(options["reach"]) if "reach" in options else None,
     ]
     if of is tamiz_ops.run:
         attributes |= {"isa": isa, "threads": threads}
@@ -78,6 +86,13 @@ def test_a_text_has_the_same_bits_alone_padded_and_beside_others(options, isa: s
         mask[0, n:] = 0
         found = run(padded, mask, None, options, isa)[:, :n]
         assert (found.view(np.int32) == expected.view(np.int32)).all()
+
+
+@pytest.mark.parametrize("shape", [(HEADS, 4), (HEADS + 1, 5)])
+def test_a_bias_of_another_shape_is_refused(shape: tuple[int, int]) -> None:
+    given = [*inputs(1, 4), np.ones((1, 4), np.int64), None, None, np.zeros(shape, np.float32)]
+    with pytest.raises(ValueError, match=r"distance_bias has shape .*, expected \[3, an odd"):
+        tamiz_ops.run("TextAttention", given, num_heads=HEADS)
 
 
 @pytest.mark.parametrize(("begins", "reason"), [

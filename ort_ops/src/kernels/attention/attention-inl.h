@@ -4,7 +4,8 @@
 //   m' = max(m, max_j q.k_j)     p_j = exp(q.k_j - m')     a = exp(m - m')
 //   s' = a s + sum_j p_j         y' = a y + sum_j p_j v_j          at the end: y / s
 //
-// With a soft cap c, c tanh(q.k_j / c) stands for q.k_j (soft_cap-inl.h).
+// With a soft cap c, c tanh(q.k_j / c) stands for q.k_j (soft_cap-inl.h). A bias of the distance of
+// row and key is added to that.
 //
 // A range of keys (kRangeKeys) begins anew; ranges are joined in their order by
 //

@@ -46,6 +46,8 @@ struct AttendArgs {
   int64_t sink_end;                // keys before it are seen from everywhere
   int64_t dim, group, past;
   float softcap;      // of the scores (soft_cap-inl.h); 0: none
+  const float* bias;  // bias[r - j] is added to the score of row r and key j, to none after a cap;
+                      // read up to kMostTileRows beyond the last row; null: none
   const float* sink;  // [group], a logit that joins the sum of a query head's softmax; null: none
   float* work;        // work_floats(rows, dim, bytes) floats
   float* out;         // row r goes to out + r / group * out_stride + r % group * dim

@@ -51,13 +51,16 @@ inline void each_group(const AttendArgs& a, const Block& block, FewRows& w) {
   }
 }
 
-/// Caps the scores of a row, and hides the keys that it does not see. Apart from the products: with
-/// the cap in their unrolled loop GCC 12 made wrong code for AVX2 at -O3.
+/// Caps the scores of a row or adds its bias, and hides the keys that it does not see. Apart from
+/// the products: with the cap in their unrolled loop GCC 12 made wrong code for AVX2 at -O3.
 inline void show_scores(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
   float* score = w.score[row];
   const Vec first = broadcast(w.first[row]), last = broadcast(w.last[row]);
   for (int j = 0; j < block.count && a.softcap != 0.0f; j += kLanes) {
     store(score + j, soft_cap(load(score + j), a.softcap));
+  }
+  for (int j = 0; j < block.count && a.bias; ++j) {
+    score[j] += a.bias[a.first_row + row - static_cast<int64_t>(block.position[j])];
   }
   for (int j = 0; j < block.count; j += kLanes) {
     store(score + j, seen(a, load(block.position + j), first, last, load(score + j)));

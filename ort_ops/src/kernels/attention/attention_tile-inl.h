@@ -61,18 +61,22 @@ inline void store_scores(const AttendArgs& a, const Block& block, int j, bool al
   }
 }
 
-/// Caps the scores of a block and then hides what rows do not see: apart from the products, whose
-/// sums need all registers. `top` becomes the largest of each row.
+/// Caps the scores of a block or adds their bias, and then hides what rows do not see: apart from
+/// the products, whose sums need all registers. `top` becomes the largest of each row.
 template <int V>
-inline void cap_scores(const AttendArgs& a, const Block& block, bool all, Tile<V>& w, Vec* top) {
+inline void change_scores(const AttendArgs& a, const Block& block, bool all, Tile<V>& w, Vec* top) {
   for (int j = 0; j < block.count; ++j) {
     float* score = w.score + j * w.kRows;
     const Vec position = broadcast(block.position[j]);
+    const float* bias =
+        a.bias ? a.bias + a.first_row - static_cast<int64_t>(block.position[j]) : nullptr;
     for (int c = 0; c < V; ++c) {
-      Vec capped = soft_cap(load(score + c * kLanes), a.softcap);
-      if (!all) capped = seen(a, position, w.first[c], w.last[c], capped);
-      top[c] = max(top[c], capped);
-      store(score + c * kLanes, capped);
+      Vec changed = load(score + c * kLanes);
+      if (a.softcap != 0.0f) changed = soft_cap(changed, a.softcap);
+      if (bias) changed = changed + load(bias + c * kLanes);
+      if (!all) changed = seen(a, position, w.first[c], w.last[c], changed);
+      top[c] = max(top[c], changed);
+      store(score + c * kLanes, changed);
     }
   }
 }
@@ -108,7 +112,7 @@ inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
   Products::read_keys(a, block, w);
   const bool all = block.position[block.count - 1] <= last_key(a, 0) &&
                    block.position[0] >= first_key(a, a.rows - 1);
-  const bool capped = a.softcap != 0.0f;
+  const bool later = a.softcap != 0.0f || a.bias;  // scores are not final
   constexpr int kKeys = Products::template kKeys<V>;
   Vec top[V];
   for (int c = 0; c < V; ++c) top[c] = w.m[c];
@@ -116,16 +120,16 @@ inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
   for (; j + kKeys <= block.count; j += kKeys) {
     Vec score[kKeys][V];
     Products::scores(a, block, j, w, score);
-    store_scores(a, block, j, all || capped, score, w, top);
+    store_scores(a, block, j, all || later, score, w, top);
   }
   for (; j < block.count; ++j) {
     Vec score[1][V];
     Products::scores(a, block, j, w, score);
-    store_scores(a, block, j, all || capped, score, w, top);
+    store_scores(a, block, j, all || later, score, w, top);
   }
-  if (capped) {
+  if (later) {
     for (int c = 0; c < V; ++c) top[c] = w.m[c];
-    cap_scores(a, block, all, w, top);
+    change_scores(a, block, all, w, top);
   }
   tile_softmax(block.count, top, w);
   Products::read_values(a, block, w);

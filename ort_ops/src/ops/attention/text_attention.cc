@@ -28,7 +28,10 @@ namespace {
       "[1] or [tokens], an input of the graph: the texts of a batch of one row. Element t is the " \
       "first token of the text of token t. One element: as if omitted, each row is a text")        \
   PORT(inverse_frequency, float32, optional,                                                       \
-       "[rotated dimensions / 2]: as for Attention, with positions that begin at 0 in each text")
+       "[rotated dimensions / 2]: as for Attention, with positions that begin at 0 in each text")  \
+  PORT(distance_bias, float32, optional,                                                           \
+       "[num_heads, 2 reach + 1]: element reach + d is added to the scores of query i and key "    \
+       "i + d; beyond the reach its first or last one")
 #define TEXT_ATTENTION_OUTPUTS(PORT) PORT(y, float32, required, "the shape of q")
 TAMIZ_PORTS(TextAttentionInput, TEXT_ATTENTION_INPUTS);
 TAMIZ_PORTS(TextAttentionOutput, TEXT_ATTENTION_OUTPUTS);
@@ -58,6 +61,8 @@ struct Layout {
   ScratchPart<float> rows;     // of y, by task
   ScratchPart<float> angles;   // cosines and sines, by task of `store`
   ScratchPart<int64_t> pages;  // 0, 1, ..: where there is no mask, keys lie in their order
+  int64_t bias_stride;
+  ScratchPart<float> bias;  // by head, of query - key from 1 - longest on; read beyond its end
 
   const Text& at(std::byte* scratch, int64_t Text::* begin, int64_t index) const {
     const Text* all = text.in(scratch);
@@ -103,6 +108,7 @@ class TextAttention : public Stage {
 
  private:
   size_t lay_out(const Call& call, Layout& l) const;
+  void spread_bias(const Call& call, const Layout& l) const;
   void store(const Call& call, const Layout& l, int64_t task) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
 
@@ -170,6 +176,13 @@ void TextAttention::infer(Ports inputs, Ports outputs) const {
           " elements, expected at most half the head size " + std::to_string(q.dims[2] / heads_));
     }
   }
+  if (const Tensor& bias = inputs[In::distance_bias]) {
+    expect_rank("distance_bias", bias, 2, "num_heads and 2 reach + 1");
+    if (bias.shape.dims[0] != heads_ || bias.shape.dims[1] % 2 == 0) {
+      throw Error("distance_bias has shape " + text(bias.shape) + ", expected [" +
+                  std::to_string(heads_) + ", an odd number]");
+    }
+  }
   outputs[Out::y].shape = q;
 }
 
@@ -209,6 +222,8 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
   l.angles = scratch.reserve<float>(divide_up(l.batch * l.tokens, kTaskTokens) *
                                     whole_lines<float>(2 * l.half));
   l.pages = scratch.reserve<int64_t>(l.packed ? divide_up(l.longest, kPageKeys) : 0);
+  l.bias_stride = call.inputs[In::distance_bias] ? 2 * l.longest + kMostTileRows : 0;
+  l.bias = scratch.reserve<float>(heads_ * l.bias_stride);
   return scratch.bytes();
 }
 
@@ -219,6 +234,20 @@ void TextAttention::prepare(const Call& call) const {
   each_text(call, l, [&](const Text& t) { *next++ = t; });
   for (int64_t i = 0; l.packed && i < divide_up(l.longest, kPageKeys); ++i) {
     l.pages.in(call.scratch)[i] = i;
+  }
+  if (l.bias_stride) spread_bias(call, l);
+}
+
+/// One element for every distance in the longest text.
+void TextAttention::spread_bias(const Call& call, const Layout& l) const {
+  const Tensor& bias = call.inputs[In::distance_bias];
+  const int64_t columns = bias.shape.dims[1], reach = columns / 2;
+  for (int64_t h = 0; h < heads_; ++h) {
+    const float* const from = bias.as<float>() + h * columns + reach;
+    float* const to = l.bias.in(call.scratch) + h * l.bias_stride;
+    for (int64_t i = 0; i < l.bias_stride; ++i) {
+      to[i] = from[std::max(-reach, std::min(reach, l.longest - 1 - i))];
+    }
   }
 }
 
@@ -270,6 +299,7 @@ void TextAttention::attend(const Call& call, const Layout& l, int64_t task) cons
     a.group = t.tokens;
     a.past = t.tokens - 1;
     a.key_end = t.tokens;
+    if (l.bias_stride) a.bias = l.bias.in(call.scratch) + head * l.bias_stride + l.longest - 1;
     a.work = l.work.in(call.scratch) + task * l.work_stride;
     float* const y = l.rows.in(call.scratch) + task * l.rows_stride;
     a.out = y - a.first_row * l.dim;
@@ -290,7 +320,8 @@ const OpSpec& text_attention_spec() {
   static const OpSpec spec = {
       "TextAttention",
       "Attention of encoders: y = softmax(scale * q k^T) v over all tokens j of a text with "
-      "attention_mask[b, j] != 0 (0 where there is none); q and k are rotated first. A token has "
+      "attention_mask[b, j] != 0 (0 where there is none); q and k are rotated first, and a bias of "
+      "the distance j - i may be added to the scores of query i. A token has "
       "the same bits in a text of a row without padding as in a row with padding on the right.",
       In::specs(),
       Out::specs(),
