@@ -209,10 +209,28 @@ def _check_inside(node: ir.Node) -> None:
         raise Refusal(f"it depends on {node.name} ({node.domain}.{node.op_type})")
     if any(a.type in _GRAPH_ATTRIBUTES for a in node.attributes.values()):
         raise Refusal(f"it depends on {node.name} ({node.op_type}), a branch or a loop")
+    if node.op_type == "Gather" and _is_counted(operands(node)[1]):
+        return
     sources = [constant_weight(v) for v in node.inputs]
     weights = [source[0] for source in sources if source is not None]
     if node.op_type in ("MatMul", "Gemm", "Gather") and any(rank(w) == 2 for w in weights):
         raise Refusal(f"it depends on {node.name} ({node.op_type} with a weight)")
+
+
+def _is_counted(index: ir.Value) -> bool:
+    """Whether an index depends on shapes only, as the distance of tokens does."""
+    stack, seen = [index], set[ir.Value]()
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is None and (value.is_graph_input() or value.const_value is None):
+            return False
+        if node is not None and node.op_type != "Shape":
+            stack += operands(node)
+    return True
 
 
 def _first_line(error: Exception) -> str:

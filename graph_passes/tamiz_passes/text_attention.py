@@ -105,6 +105,7 @@ def _rewrite(
             "v": region.v,
             "attention_mask": mask,
             "inverse_frequency": _table(graph, "inverse_frequency", parameters.inverse_frequency),
+            "distance_bias": _table(graph, "distance_bias", parameters.distance_bias),
         },
         parameters.attributes(),
         [region.output],

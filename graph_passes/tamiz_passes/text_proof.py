@@ -18,6 +18,7 @@ from tamiz_passes.attention_region import (
     skip_scaling,
     weighted_sum,
 )
+from tamiz_passes.distance_bias import distance_bias, longest
 from tamiz_passes.fused_region import head_size_of, mask_inputs, projections, rotation_before
 from tamiz_passes.probe import Case, Probe, form, integers_behind
 from tamiz_passes.rotation import Rotation, angles_of, both_or_none, rotation_of
@@ -47,11 +48,12 @@ class TextRegion:
 
 @dataclass(frozen=True)
 class TextParameters:
-    """Attributes of tamiz.TextAttention and its frequencies; see the op's declaration."""
+    """Attributes of tamiz.TextAttention and its tables; see the op's declaration."""
 
     num_heads: int
     scale: float
     inverse_frequency: np.ndarray | None
+    distance_bias: np.ndarray | None
 
     def attributes(self) -> dict[str, int | float]:
         """The attributes of the op that differ from its defaults."""
@@ -133,6 +135,13 @@ def prove_text(
     return proved[key]
 
 
+def _added(region: TextRegion) -> list[ir.Value]:
+    """What a region adds to its scores."""
+    if region.fused is None:
+        return [mask.value for mask in region.masks if mask.additive]
+    return [value for value in mask_inputs(region.fused) if value.dtype == ir.DataType.FLOAT]
+
+
 def _case(mask: list[list[int]]) -> Case:
     array = np.array(mask, np.int64)
     return Case(array, np.tile(np.arange(array.shape[1]), (len(mask), 1)))
@@ -149,9 +158,10 @@ class _Proof:
             raise Refusal(f"width {width} is no multiple of the head size {region.head_size}")
         self.width = width
         self.angles = angles_of([v for r in region.rotations for v in (r.cos, r.sin)])
+        self.added = _added(region)
         values = [mask.value for mask in region.masks] + [value for value, _ in region.factors]
         self.borders = [region.q, region.k, region.v]
-        watched = dict.fromkeys([region.output, *values, *self.angles])
+        watched = dict.fromkeys([region.output, *values, *self.added, *self.angles])
         self.probe = Probe(model, list(watched), self.borders)
 
     def parameters(self) -> TextParameters:
@@ -161,10 +171,10 @@ class _Proof:
             (angle,) = self.run(self.angles[:1], _case([[1, 1]]))
             angle = angle.reshape(2, -1)
             frequency = angle[1, : (angle.shape[1] + 1) // 2].copy()
-        found = TextParameters(self.heads, scale, frequency)
         if self.region.fused is None:
             self.check_mask()
-        else:
+        found = TextParameters(self.heads, scale, frequency, self.bias())
+        if self.region.fused is not None:
             self.check(found, _case([[1] * self.reach(mask_inputs(self.region.fused))]))
         for mask in ([[1] * 5], [[1] * 9, [1] * 4 + [0] * 5], [[1] * 40, [1] * 17 + [0] * 23]):
             self.check(found, _case(mask))
@@ -191,18 +201,32 @@ class _Proof:
         return 0.0 if math.isclose(scale, usual, rel_tol=1e-6) else scale
 
     def check_mask(self) -> None:
-        """Refuses masks that hide more than padding, or add something to scores."""
+        """Refuses masks that hide more than padding."""
         masks = [mask.value for mask in self.region.masks]
         if not masks:
             raise Refusal("the scores have no mask, expected one by attention_mask")
-        arrays = self.run(masks, _case([[1] * self.reach(masks)]))
+
+        def shown(length: int) -> list[np.ndarray]:
+            return self.run(masks, _case([[1] * length]))
+
+        arrays = shown(longest(shown, self.reach(masks)))
         for mask, array in zip(self.region.masks, arrays, strict=True):
             if not (array > _MASKED if mask.additive else array == mask.keeps).all():
                 raise Refusal(
                     "the mask hides other tokens than padding, such as those out of reach"
                 )
-            if mask.additive and array.any():
-                raise Refusal("something is added to scores that depends on the distance of tokens")
+
+    def bias(self) -> np.ndarray | None:
+        """The table of what is added to scores where no token is hidden; None for zeros."""
+        if not self.added:
+            return None
+
+        def added(length: int) -> np.ndarray:
+            return np.asarray(sum(self.run(self.added, _case([[1] * length]))))
+
+        if not added(longest(added, self.reach(self.added))).any():
+            return None
+        return distance_bias(added, self.heads)
 
     def reach(self, masks: list[ir.Value]) -> int:
         """Length of a text in which masks show all tokens that they hide."""
@@ -222,7 +246,7 @@ class _Proof:
         (found,) = self.run([self.region.output], case, lambda shape: next(given))
         (expected,) = reference.run(
             "TextAttention",
-            [*inputs, case.mask, None, parameters.inverse_frequency],
+            [*inputs, case.mask, None, parameters.inverse_frequency, parameters.distance_bias],
             **parameters.attributes(),
         )
         if found.shape != expected.shape:

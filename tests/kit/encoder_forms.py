@@ -34,6 +34,25 @@ _MASK = """
 _JOINED = "a4 = Transpose <perm = [0, 2, 1, 3]> (at) a = Reshape (a4, joined)"
 _LENGTHS = """
     narrow = Cast <to = 6> (attention_mask) lengths = ReduceSum <keepdims = 0> (narrow, one)"""
+_DISTANCE = """
+    count = Squeeze (length) column = Range (begin, count, step) row = Unsqueeze (column, one)
+    distance = Sub (column, row)"""
+#: A bias of each distance, beyond 3 that of 3; of all distances; of the places of both tokens.
+_BUCKETS = f"""{_DISTANCE}
+    near = Clip (distance, least, most) bucket = Add (near, most)
+    found = Gather (biases, bucket) bias = Transpose <perm = [2, 0, 1]> (found)"""
+_SLOPE = f"""{_DISTANCE}
+    apart = Abs (distance) apart_by = Cast <to = 1> (apart) bias = Mul (apart_by, quarter)"""
+_PLACES = """
+    both = Concat <axis = 0> (length, length) none = Concat <axis = 0> (zero, zero)
+    bias = Slice (square, none, both)"""
+_HIDDEN = """
+    shown = Cast <to = 1> (attention_mask) keys = Unsqueeze (shown, middle)
+    hidden = Sub (unit, keys) low = Mul (hidden, lowest)"""
+_PRODUCT = f"""{_HEADS} kt = Transpose <perm = [0, 2, 3, 1]> (k4) product = MatMul (qt, kt)
+    small = Mul (product, quarter)"""
+_WEIGHTED = f"weights = Softmax (masked) at = MatMul (weights, vt) {_JOINED}"
+_MASKED = f"biased = Add (small, bias) masked = Add (biased, low) {_WEIGHTED}"
 
 
 @dataclass(frozen=True)
@@ -67,15 +86,42 @@ FORMS = (
     EncoderForm(
         "primitive ops",
         "optimum, torch, ONNX Runtime",
-        f"""{_HEADS} kt = Transpose <perm = [0, 2, 3, 1]> (k4) product = MatMul (qt, kt)
-        small = Mul (product, quarter) {_MASK} masked = Where (mask, small, lowest)
-        weights = Softmax (masked) at = MatMul (weights, vt) {_JOINED}""",
+        f"{_PRODUCT} {_MASK} masked = Where (mask, small, lowest) {_WEIGHTED}",
+    ),
+    EncoderForm(
+        "… with a bias of the distance of two tokens, as MPNet has",
+        "optimum, torch",
+        f"{_PRODUCT} {_HIDDEN} {_BUCKETS} {_MASKED}",
+    ),
+    EncoderForm(
+        "… in one sum with the mask, as T5 has",
+        "optimum, torch",
+        f"""{_PRODUCT} {_HIDDEN} {_BUCKETS} added = Add (bias, low)
+        masked = Add (small, added) {_WEIGHTED}""",
+    ),
+    EncoderForm(
+        "… with a bias that grows with all distances, as ALiBi",
+        "torch",
+        f"{_PRODUCT} {_HIDDEN} {_SLOPE} {_MASKED}",
+        "What is added to scores still changes at a distance of 1023 tokens, expected at most 256.",
+    ),
+    EncoderForm(
+        "… with a bias of the places of both tokens",
+        "–",
+        f"{_PRODUCT} {_HIDDEN} {_PLACES} {_MASKED}",
+        "What is added to scores depends on more than the distance of tokens.",
     ),
     EncoderForm("`Attention` of ONNX, opset 23", "torch with `dynamo=True`", _attention("")),
     EncoderForm(
         "… with its heads side by side",
         "onnxscript",
         f"{_MASK} a = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v, mask)",
+    ),
+    EncoderForm(
+        "… with a bias of the distance of two tokens in its mask",
+        "torch with `dynamo=True`",
+        f"""{_HEADS} kt = Transpose <perm = [0, 2, 1, 3]> (k4) {_HIDDEN} {_BUCKETS}
+        added = Add (bias, low) at = Attention (qt, kt, vt, added) {_JOINED}""",
     ),
     EncoderForm(
         "… with `is_causal`",
@@ -113,6 +159,13 @@ def encoder(form: EncoderForm) -> ir.Model:
             name: random.standard_normal((TOKENS, 32)).astype("f4")
             for name in ("words", "positions")
         },
+        "biases": random.standard_normal((7, 2)).astype("f4"),
+        "square": random.standard_normal((64, 64)).astype("f4"),
+        "least": np.int64(-3),
+        "most": np.int64(3),
+        "begin": np.int64(0),
+        "step": np.int64(1),
+        "unit": np.float32(1),
         "numbers": np.arange(LONGEST)[None],
         "heads": np.array([0, 0, 2, 16]),
         "joined": np.array([0, 0, 32]),

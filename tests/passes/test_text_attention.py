@@ -23,8 +23,8 @@ from tamiz_passes.text_attention import RecogniseTextAttention
 MODELS = json.loads(
     (Path(__file__).parents[1] / "exporters" / "reference_encoders.json").read_text()
 )["models"]
-#: Kinds whose scores depend on the distance of tokens.
-PADDED = ("DebertaV2", "MPNet", "ModernBert")
+#: Kinds whose scores depend on the distance of tokens in another way than by a bias.
+PADDED = ("DebertaV2", "ModernBert")
 
 
 def recognised(path: Path) -> tuple[ir.Model, list[str]]:
