@@ -43,6 +43,7 @@ DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("BertConfig", "BertModel", {"num_key_value_heads": None}),
+    "mpnet": ("MPNetConfig", "MPNetModel", {"num_key_value_heads": None}),
 }
 MODELS = DECODERS | ENCODERS
 
@@ -252,9 +253,11 @@ class _Encoder:
     def sample(self) -> tuple[list[Any], list[str]]:
         import torch
 
-        names = ["input_ids", "attention_mask", "token_type_ids"]
+        names = ["input_ids", "attention_mask"]
         ones = torch.ones(2, 5, dtype=torch.int64)
-        return [3 * ones, ones, 0 * ones], names
+        if not hasattr(self.model.config, "type_vocab_size"):
+            return [3 * ones, ones], names
+        return [3 * ones, ones, 0 * ones], [*names, "token_type_ids"]
 
     def module(self) -> Any:
         import torch
@@ -266,8 +269,9 @@ class _Encoder:
                 super().__init__()
                 self.model = model
 
-            def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
-                return self.model(input_ids, attention_mask, token_type_ids)[0]
+            def forward(self, input_ids: Any, mask: Any, token_type_ids: Any = None) -> Any:
+                types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+                return self.model(input_ids, mask, **types)[0]
 
         return Module()
 
