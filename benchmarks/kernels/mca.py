@@ -102,9 +102,10 @@ def llama_cpp(folder: Path) -> Path:
 def compile_programs(folder: Path, level: str, peer: Path) -> None:
     """Compiles both programs for a level into `folder`."""
     compiler = ("aarch64-linux-gnu-g++", "-O3", "-std=c++17", "-static")
+    rounding = "-ffp-contract=off"  # as ort_ops/CMakeLists.txt has it
     definitions = (f"-DTAMIZ_TARGET={level}", f'-DTAMIZ_ISA_NAME="{level}"', "-DTAMIZ_HALVES")
     include = f"-I{ROOT / 'ort_ops' / 'src'}"
-    own = (*definitions, include, SOURCES / "tamiz.cc", "-o", folder / f"tamiz-{level}")
+    own = (rounding, *definitions, include, SOURCES / "tamiz.cc", "-o", folder / f"tamiz-{level}")
     output_of(*compiler, *LEVELS[level], *own)
     ggml = peer / "ggml"
     cpu = ggml / "src" / "ggml-cpu"
