@@ -164,8 +164,44 @@ TAMIZ_ALWAYS_INLINE Ints dot_each(Ints sum, const Ints (&w)[8], Ints x) {
   }
 }
 
+/// high[s], low[s] += the quads from `Quad` to `End` of a tile with both bytes of x.
+template <class W, int Quad, int End>
+TAMIZ_ALWAYS_INLINE void dot_tile(Ints (&high)[kStrips], Ints (&low)[kStrips], const uint8_t* group,
+                                  Ints high_x, Ints low_x) {
+  if constexpr (Quad < End) {
+    for (int s = 0; s < kStrips; ++s) {
+      const Ints w = quads_of<W>(group, s, Quad);
+      high[s] = dot_quad<Quad>(high[s], w, high_x);
+      low[s] = dot_quad<Quad>(low[s], w, low_x);
+    }
+    keep_order();
+    dot_tile<W, Quad + 1, End>(high, low, group, high_x, low_x);
+  }
+}
+
+/// `sum_bytes` of one row, which needs nothing unpacked twice: a whole tile at a time, so that an
+/// addition to a sum waits less for the one before.
+template <class W, int T, int Part>
+TAMIZ_ALWAYS_INLINE void sum_row(Ints (&sum)[1][T * kStrips], const uint8_t* const (&group)[T],
+                                 Ints start, const SplitRows<1>& bytes) {
+  constexpr int kFirst = Part * 8 / W::kParts, kEnd = kFirst + 8 / W::kParts;
+  const Ints high_x = load_ints(bytes.high(0, 0)), low_x = load_ints(bytes.low(0, 0));
+#pragma GCC unroll 8
+  for (int t = 0; t < T; ++t) {
+    Ints high[kStrips], low[kStrips];
+    for (int s = 0; s < kStrips; ++s) {
+      high[s] = all_ints(0);
+      low[s] = start;
+    }
+    dot_tile<W, kFirst, kEnd>(high, low, group[t], high_x, low_x);
+    for (int s = 0; s < kStrips; ++s) {
+      sum[0][t * kStrips + s] = ints_plus(low[s], ints_left<8>(high[s]));
+    }
+  }
+}
+
 /// sum[r][s] = the products of one part of a group, number `at` of the rows, whose quants are
-/// split. Strip by strip, so that what is unpacked stays in registers.
+/// split. Several rows take strip by strip, so that what is unpacked stays in registers.
 template <class W, int R, int T, int Part>
 __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips],
                                                      const uint8_t* const (&group)[T],
@@ -180,6 +216,7 @@ __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips]
   for (int r = 0; r < R; ++r) {
     start[r] = all_ints(kByteOffset<W> ? -kByteOffset<W> * quant_sum<W, Part>(x, at + r) : 0);
   }
+  if constexpr (R == 1) return sum_row<W, T, Part>(sum, group, start[0], bytes);
 #pragma GCC unroll 8
   for (int s = 0; s < T * kStrips; ++s) {
     Ints w[8];

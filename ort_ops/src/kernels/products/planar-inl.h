@@ -117,6 +117,11 @@ struct Planar {
 
   /// Scales and minima of a super-block: [8 groups, parts, 1 or 2, 16].
   static void spread(const uint8_t* block, float* to) {
+#if defined(TAMIZ_HALVES)
+    if constexpr (kSpec.scales == Scales::six || kSpec.scales == Scales::six_signed) {
+      return spread_sixes_of_tile(block, to);
+    }
+#endif
     for (int strip = 0; strip < kStrips; ++strip, to += kLanes) {
       const uint8_t* const small = block + kLanes * strip;
       const uint8_t* const halves = block + kSpec.halves_at() + 2 * kLanes * strip;
@@ -141,6 +146,40 @@ struct Planar {
   }
 
  private:
+#if defined(TAMIZ_HALVES)
+  /// Numbers of 16 outputs at a time: below the bits of 2^23 an integer n makes 2^23 + n.
+  static void spread_sixes_of_tile(const uint8_t* block, float* to) {
+    const uint8_t* const halves = block + kSpec.halves_at();
+    Vec d[kStrips], dmin[kStrips];
+    for (int s = 0; s < kStrips; ++s) {
+      d[s] = load_halves(halves + 2 * kLanes * s);
+      dmin[s] = d[s];
+      if (kMinima) dmin[s] = broadcast(-1.0f) * load_halves(halves + 2 * kTile + 2 * kLanes * s);
+    }
+    constexpr float kFirst = 0x1p23f + (kSpec.scales == Scales::six_signed ? kSixOffset : 0);
+    const Ints4 zero = {}, above = as<Ints4>(all_of<Words8>(int16_t{0x4b00}));
+    const Floats4 offset = all_of<Floats4>(kFirst);
+    const uint8_t* small = block;
+    for (int i = 0; i < (kMinima ? 2 : 1) * kNumbers; i += 4, small += 3 * kTile) {
+      const bool minima = i >= kNumbers;
+      const UBytes16 a = read<UBytes16>(small), b = read<UBytes16>(small + kTile);
+      const UBytes16 c = read<UBytes16>(small + 2 * kTile), low = all_of<UBytes16>(uint8_t{63});
+      const UBytes16 last = ((((c >> 6) << 2) + (b >> 6)) << 2) + (a >> 6);
+      const UBytes16 numbers[4] = {a & low, b & low, c & low, last};
+      for (int j = 0; j < 4; ++j) {
+        const Ints4 words[2] = {half_low_bytes(as<Ints4>(numbers[j]), zero),
+                                half_high_bytes(as<Ints4>(numbers[j]), zero)};
+        float* const at = to + (i % kNumbers + j) * kStep + (minima ? kTile : 0);
+        for (int s = 0; s < kStrips; ++s) {
+          const Vec x = {as<Floats4>(half_low_words(words[s], above)) - offset,
+                         as<Floats4>(half_high_words(words[s], above)) - offset};
+          store(at + s * kLanes, x * (minima ? dmin[s] : d[s]));
+        }
+      }
+    }
+  }
+#endif
+
   static constexpr int kNumbers = 8 * static_cast<int>(kSpec.parts());  // of scales
 
   static void spread_fours(const uint8_t* small, Vec d, Vec dmin, float* to) {
