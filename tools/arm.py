@@ -24,6 +24,8 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -195,21 +197,42 @@ def make_environment(folder: Path, root: Path, wheels: Path) -> Path:
     return python
 
 
-def run_tests(python: Path, level: str, *arguments: str) -> bool:
-    """Runs pytest on a processor of a level; returns whether all tests pass."""
-    env = {
+def run_tests(python: Path, level: str, arguments: list[str]) -> bool:
+    """Runs pytest on a processor of a level and then prints its output; whether all tests pass."""
+    env = os.environ | {
         "HF_HUB_OFFLINE": "1",
         "PATH": str(python.parent),  # whose programs are ARM's: others compile for this machine
         "PYTHONPATH": "",
         "QEMU_CPU": PROCESSORS[level],
     }
     best = "import sys, tamiz_ops; sys.exit(tamiz_ops.cpu()['isa'] != sys.argv[1])"
-    try:
-        run(python, "-c", best, level, env=env)
-        run(python, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments, env=env)
-    except subprocess.CalledProcessError:
-        return False
+    commands = (
+        (python, "-c", best, level),
+        (python, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments),
+    )
+    for command in commands:
+        print("$", *command, flush=True)
+        begin = time.monotonic()
+        done = subprocess.run(
+            command, check=False, cwd=ROOT, env=env, text=True, encoding="utf-8",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        took = f"{level}: exit code {done.returncode}, {time.monotonic() - begin:.0f} s"
+        print(f"{done.stdout}{took}", flush=True)
+        if done.returncode != 0:
+            return False
     return True
+
+
+def run_together(python: Path, runs: dict[str, tuple[str, list[str]]]) -> list[str]:
+    """Runs pytest with a level and arguments for each name, as many at a time as there are cores.
+
+    Returns:
+        The names of those in which a test failed.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        passed = {name: pool.submit(run_tests, python, *run) for name, run in runs.items()}
+    return [name for name, future in passed.items() if not future.result()]
 
 
 def run_all(folder: Path, levels: list[str], arguments: list[str]) -> list[str]:
@@ -219,20 +242,19 @@ def run_all(folder: Path, levels: list[str], arguments: list[str]) -> list[str]:
     wheels = make_wheels(folder, root)
     python = make_environment(folder, root, wheels)
     if arguments:
-        return [level for level in levels if not run_tests(python, level, *arguments)]
+        return run_together(python, {level: (level, arguments) for level in levels})
     failed = []
     try:
         run("ctest", "--test-dir", folder / "build", "--output-on-failure")
     except subprocess.CalledProcessError:
         failed.append("native tests")
+    runs = {}
     for level in levels:
         # Each processor also has the lower levels, which the test of a lower one runs.
         others = " or ".join({"scalar", *PROCESSORS} - {level, "scalar" if level == "neon" else ""})
-        if not run_tests(python, level, "tests/ops", "-k", f"not ({others})"):
-            failed.append(f"tests/ops on {level}")
-    if not run_tests(python, "i8mm", *WHOLE_WAY):
-        failed.append("the whole way")
-    return failed
+        runs[f"tests/ops on {level}"] = (level, ["tests/ops", "-k", f"not ({others})"])
+    runs["the whole way"] = ("i8mm", list(WHOLE_WAY))
+    return failed + run_together(python, runs)
 
 
 def main() -> None:
