@@ -107,10 +107,14 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return error_reply(bad_request(f"{place or 'body'}: {first['msg']}", place or None))
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    # A 405 names the methods that the route has in `Allow`.
-    return error_reply(ApiError(error.status_code, str(error.detail), headers=error.headers))
+    headers = dict(error.headers or {})
+    path = getattr(request.scope.get("route"), "path", None)
+    if error.status_code == 405 and (methods := request.app.openapi()["paths"].get(path)):
+        # Starlette names the methods of the path's first handler only.
+        headers["Allow"] = ", ".join(sorted(method.upper() for method in methods))
+    return error_reply(ApiError(error.status_code, str(error.detail), headers=headers))
 
 
 async def _failed(_: Request, error: Exception) -> Response:

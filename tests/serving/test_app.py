@@ -94,6 +94,8 @@ def test_a_method_that_a_route_has_not_is_refused_with_those_that_it_has(
     assert reply.status_code == 405
     assert reply.headers["allow"] == "POST"
     assert reply.json()["error"]["message"] == "Method Not Allowed"
+    assert client.put("/v1/responses/one").headers["allow"] == "DELETE, GET"
+    assert client.put("/", json={}).headers["allow"] == "GET"
 
 
 def test_a_schema_may_stand_beside_json_object_as_in_llama_cpp(client: TestClient) -> None:
