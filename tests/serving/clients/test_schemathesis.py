@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from kit.encoders import write_classifier, write_encoder
+from kit.served import served
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,15 +24,29 @@ CHECKS = (
     "status_code_conformance",
     "content_type_conformance",
     "response_schema_conformance",
+    "response_headers_conformance",
+    "unsupported_method",
+    "allow_header_conformance",
+    "missing_required_header",
+    "use_after_free",
 )
 
 
-def test_replies_are_as_described(url: str, tmp_path: Path) -> None:
+@pytest.fixture
+def address(tiny: Path, tmp_path: Path) -> Iterator[str]:
+    """A server with a model for each route."""
+    encoder, ranker = write_encoder(tmp_path / "encoder"), write_classifier(tmp_path / "ranker")
+    with served({"tiny": tiny, "encoder": encoder, "ranker": ranker}) as url:
+        yield url
+
+
+def test_replies_are_as_described(address: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json"),
+            *(sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json"),
             *("--checks", ",".join(CHECKS), "--max-examples", "12", "--seed", "1"),
-            *("--phases", "examples,fuzzing", "--request-timeout", "120", "--no-color"),
+            *("--phases", "examples,coverage,fuzzing,stateful", "--continue-on-failure"),
+            *("--request-timeout", "300", "--no-color"),
         ],
         capture_output=True,
         text=True,
