@@ -20,7 +20,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +59,20 @@ def judge(schema: Any, text: str) -> str:
         exact = json.loads(json.dumps(schema), parse_float=Decimal)
         checker = Draft202012Validator.FORMAT_CHECKER
         validator = Draft202012Validator(exact, format_checker=checker)
-        validator.validate(json.loads(text, parse_float=Decimal))
+        validator.validate(json.loads(text, parse_float=_number))
     except (ValidationError, ValueError):
         return "invalid"
     except Exception:  # references to documents that are not there
         return "unjudged"
     return "valid"
+
+
+def _number(text: str) -> Decimal | float:
+    """A number as a decimal, or as a float where its exponent is beyond those of decimals."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return float(text)
 
 
 async def ask(client: Any, model: str, case: Case, tokens: int) -> tuple[str, str]:

@@ -28,6 +28,8 @@ def test_schemas_of_all_folders_are_read(tmp_path: Path) -> None:
         ({"type": "integer"}, '"3"', "invalid"),
         ({"type": "integer"}, "3, 4", "invalid"),
         ({"multipleOf": 0.0001}, "11.5224", "valid"),
+        ({"type": "number"}, "1.5E-99999999999999999999", "valid"),
+        ({"type": "string"}, "1.5E-99999999999999999999", "invalid"),
         ({"format": "ipv4"}, '"1.2.3.4"', "valid"),
         ({"format": "ipv4"}, '"1.2.3"', "invalid"),
         ({"$ref": "#/$defs/none"}, "1", "unjudged"),
