@@ -24,7 +24,8 @@ Windows are of a text that nothing was chosen on (`python -m benchmarks quantise
 _UNSEEN = """\
 Builds within limits of Δppl, on six domains that do not ship with tamiz (`python -m benchmarks
 unseen`): Δppl in % with its standard error, and KL in nats. A cell holds where Δppl is within the
-limit and two standard errors, and KL within ln(1 + limit)."""
+limit and two standard errors, and KL within ln(1 + limit). A row with a name is a bundle without a
+limit: `serve` has inputs of 8 bits and the weights of its source."""
 _ENCODERS = """\
 Every model is compared with float32. The cosine is that of embeddings, its mean and its 5 %
 quantile over texts. A text agrees where its nearest other text is the same. Speed is that of a
@@ -120,14 +121,17 @@ def unseen_section(all_stored: list[Stored]) -> list[str]:
         bundles = stored.record["results"]["bundles"]
         domains = list(next(iter(bundles.values()))["domains"])
         rows = []
-        for found in bundles.values():
-            cells = [f"{100 * found['max_dppl']:.0f}", f"{found['mb_before']} to {found['mb']}"]
-            cells.append(f"{100 * found['own_dppl']:.2f}")
+        for name, found in bundles.items():
+            limit, own = found["max_dppl"], found.get("own_dppl")
+            cells = [name if limit is None else f"{100 * limit:.0f}"]
+            cells.append(f"{found['mb_before']} to {found['mb']}")
+            cells.append("" if own is None else f"{100 * own:.2f}")
             for loss in found["domains"].values():
                 told = (
                     f"{100 * loss['dppl']:.2f} ± {100 * loss['dppl_error']:.2f}, {loss['kl']:.4f}"
                 )
-                cells.append(told + ("" if loss["dppl_holds"] and loss["kl_holds"] else " (over)"))
+                over = not (loss.get("dppl_holds", True) and loss.get("kl_holds", True))
+                cells.append(f"{told} (over)" if over else told)
             rows.append(cells)
         head = ["limit, %", "size, MB", "Δppl of the build, %", *domains]
         parts += [f"### {stored.title}: unseen text", table(head, rows), origin(stored)]

@@ -40,6 +40,7 @@ from result_tables import (
     speculation_section,
     table,
 )
+from serving_tables import exactness_section, load_section, speed_section
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -83,6 +84,9 @@ def page(found: dict[str, list[Stored]]) -> str:
         "perplexity": perplexity_section,
         "greedy": greedy_section,
         "batch": batch_section,
+        "serving-speed": speed_section,
+        "exactness": exactness_section,
+        "serving-load": load_section,
     }
     places = [*sections, *sorted(set(found) - set(sections))]
     for benchmark, all_stored in sorted(found.items(), key=lambda item: places.index(item[0])):
