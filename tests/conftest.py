@@ -40,6 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TAMIZ_DISABLE_PLUGINS"] = ",".join(sorted(installed - only - ALWAYS))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With TAMIZ_EVERY=20 runs each twentieth of the tests that are selected: tools/arm.py does."""
+    step = int(os.environ.get("TAMIZ_EVERY", "1"))
+    if step > 1:
+        config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % step])
+        items[:] = items[::step]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unmeasured_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Hides this machine's profile, on which choices depend: all machines test the same."""

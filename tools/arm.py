@@ -8,8 +8,9 @@ Makes in FOLDER; a second run takes the root as it is, and compiles what changed
 2. wheels: tamiz, and tamiz-ops as `ort_ops/cmake/aarch64.cmake` compiles it.
 3. venv: an environment of that Python with both, and what they need as wheels for ARM.
 
-Then it runs the native tests, `tests/ops` on a processor of each level, and a tiny model's whole
-way. With pytest arguments it runs those on each level instead.
+Then it runs the native tests, of `tests/ops` each twentieth test on a processor of each level, and
+of a tiny model's whole way as many. TAMIZ_EVERY=1 runs all of them, which takes hours. With pytest
+arguments it runs those on each level instead.
 
 Needs Debian's packages in `PROGRAMS`, which it installs where it may. Where something cannot be had
 it says so in its last line, `arm: SKIPPED: …`, and exits with 0: it is a check for developers, and
@@ -44,6 +45,8 @@ WHOLE_WAY = (
     "tests/runtime/test_generate.py",
     "tests/building/test_build.py",
 )
+#: Of tests of the levels and of the whole way each twentieth runs.
+EVERY = "20"
 #: The newest glibc whose wheels are taken: manylinux_2_17 up to this one.
 GLIBC = 36
 #: ONNX Runtime reads what Linux says of the processor; that of this machine is no ARM.
@@ -248,6 +251,7 @@ def run_all(folder: Path, levels: list[str], arguments: list[str]) -> list[str]:
         run("ctest", "--test-dir", folder / "build", "--output-on-failure")
     except subprocess.CalledProcessError:
         failed.append("native tests")
+    os.environ.setdefault("TAMIZ_EVERY", EVERY)  # tests/conftest.py
     runs = {}
     for level in levels:
         # Each processor also has the lower levels, which the test of a lower one runs.
