@@ -210,8 +210,8 @@ def run_tests(python: Path, level: str, arguments: list[str]) -> bool:
     }
     best = "import sys, tamiz_ops; sys.exit(tamiz_ops.cpu()['isa'] != sys.argv[1])"
     commands = (
-        (python, "-c", best, level),
-        (python, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments),
+        [str(python), "-c", best, level],
+        [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments],
     )
     for command in commands:
         print("$", *command, flush=True)

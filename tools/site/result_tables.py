@@ -276,9 +276,9 @@ def mca_section(all_stored: list[Stored]) -> list[str]:
         for row in stored.record["results"]:
             case = (row["processor"], row["level"], str(row["rows"]), row["form"])
             cases.setdefault(case, {})[row["name"]] = row["cycles_per_byte"]
-        for case, found in cases.items():
+        for key, found in cases.items():
             columns = [[found[n] for n in names if n in found] for names in _MCA_COLUMNS.values()]
-            rows.append([*case, *(number(c[0]) if c else "" for c in columns)])
+            rows.append([*key, *(number(c[0]) if c else "" for c in columns)])
     head = ["processor", "level", "rows", "format", *_MCA_COLUMNS]
     return ["## ARM's products by llvm-mca", _MCA, table(head, rows), *origins(all_stored)]
 
