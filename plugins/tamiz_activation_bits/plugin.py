@@ -27,8 +27,8 @@ class ActivationBitsConfig(api.TechniqueConfig):
         8,
         description="Bits of each input of a product, with a scale for every 32 inputs. 8 makes "
         "products of many rows faster, as prompts and encoders have them; decoding gains nothing. "
-        "32 keeps float32 inputs: decoding reads weights once all the same, and products of many "
-        "rows take twice the time.",
+        "32 keeps float32 inputs: decoding takes a few percent longer, and products of many rows "
+        "take twice the time.",
         json_schema_extra={"flag": "--activation-bits"},
     )
 
