@@ -362,6 +362,6 @@ TOOLS: dict[str, Tool] = {
     "olive rtn": Tool(_olive("OnnxBlockWiseRtnQuantization"), ("llama", "qwen3")),
     "olive hqq": Tool(_olive("OnnxHqqQuantization"), ("llama", "qwen3")),
     "olive k-quant": Tool(_olive("OnnxKQuantQuantization"), ("llama", "qwen3")),
-    "olive float16": Tool(_olive("OnnxFloatToFloat16"), ("llama",)),
+    "olive float16": Tool(_olive("OnnxFloatToFloat16"), ("llama", "bert")),
     "olive peephole": Tool(_olive("OnnxPeepholeOptimizer"), ("llama", "bert")),
 }
