@@ -303,7 +303,8 @@ def foreign_section(all_stored: list[Stored]) -> list[str]:
                 ratio["prefill_tok_s"][PROMPT],
             ]
             told = [form, str(bits), ENGINES.get(peer, "ONNX Runtime"), *map(number, speeds)]
-            rows.append([stored.title, *told, f"{max(differences):.1e}"])
+            model = f"{stored.title}, {stored.processor}"
+            rows.append([model, *told, f"{max(differences):.1e}"])
     head = ["model", "file", "bits of inputs", "other engine", "decode, tok/s", "its decode"]
     head += ["times", f"prefill of {PROMPT}, times", "largest difference of logits"]
     title = _FOREIGN_TITLES[all_stored[0].record["benchmark"]]
