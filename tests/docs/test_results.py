@@ -324,6 +324,6 @@ def test_files_of_other_tools_show_speeds_and_differences(
     store(results.RESULTS, "b", "quantized-onnx", found, model="smollm2", activation_bits=32)
     run(results, monkeypatch)
     page = (repository / "docs/results/index.md").read_text()
-    genai = "| qwen, CPU | genai, int4 | 16 | onnxruntime-genai | 60.0 | 20.0 | 3.00 | 2.50 | 3.0e-03 |"
-    assert genai in page
-    assert "| smollm2, CPU | nbits | 32 | ONNX Runtime | 60.0 | 20.0 | 3.00 | 2.50 | 4.0e-06 |" in page
+    speeds = "60.0 | 20.0 | 3.00 | 2.50"
+    assert f"| qwen, CPU | genai, int4 | 16 | onnxruntime-genai | {speeds} | 3.0e-03 |" in page
+    assert f"| smollm2, CPU | nbits | 32 | ONNX Runtime | {speeds} | 4.0e-06 |" in page
