@@ -7,10 +7,14 @@ A graph computes it for each length of a text, ``[1, heads, S, S]``. Here it bec
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
 
 import numpy as np
 
 from tamiz_passes.values import NotRunError, Refusal
+
+Given = TypeVar("Given")
 
 #: Longest text tried.
 _LONGEST = 1024
@@ -30,8 +34,7 @@ def distance_bias(added: Callable[[int], np.ndarray], heads: int) -> np.ndarray:
     Raises:
         Refusal: It depends on more than the distance, or not on nearby tokens only.
     """
-    length = longest(added, _LONGEST)
-    found = added(length)
+    length, found = longest(added, _LONGEST)
     try:
         bias = np.broadcast_to(found, (1, heads, length, length))[0]
     except ValueError:
@@ -53,28 +56,27 @@ def distance_bias(added: Callable[[int], np.ndarray], heads: int) -> np.ndarray:
     return np.ascontiguousarray(table[:, middle - reach : middle + reach + 1], np.float32)
 
 
-def longest(run: Callable[[int], object], most: int) -> int:
-    """Tokens of the longest text up to `most` that a graph runs with: a table of it may end.
+def longest(run: Callable[[int], Given], most: int) -> tuple[int, Given]:
+    """Runs a graph with the longest text up to `most` tokens that it takes: a table of it may end.
 
     Args:
         run: Runs it with a text of some tokens, or raises `NotRunError`.
         most: Tokens of the longest text tried.
+
+    Returns:
+        The tokens of that text, and what the graph gave.
     """
-
-    def runs(length: int) -> bool:
-        try:
-            run(length)
-        except NotRunError:
-            return False
-        return True
-
-    if runs(most):
-        return most
+    with suppress(NotRunError):
+        return most, run(most)
     low, high = 1, most  # it runs with `low` tokens, and not with `high`
+    given = run(low)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if runs(middle) else (low, middle)
-    return low
+        try:
+            low, given = middle, run(middle)
+        except NotRunError:
+            high = middle
+    return low, given
 
 
 def _reach(table: np.ndarray) -> int:

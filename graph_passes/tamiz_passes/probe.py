@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import constant_weight
-from tamiz_passes.values import NotRunError, Refusal, last_dim, operands, rank
+from tamiz_passes.values import NotRunError, Refusal, last_dim, operands, rank, walk
 
 MASK_INPUT = "attention_mask"
 POSITION_INPUT = "position_ids"
@@ -176,24 +176,20 @@ def integers_behind(values: Sequence[ir.Value], boundary: Sequence[ir.Value]) ->
 def _leaves(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
     """What `outputs` are computed from: `boundary`, graph inputs, constants, and shapes."""
     found: dict[ir.Value, None] = {}
-    seen: set[ir.Value] = set()
-    stack = list(outputs)
-    while stack:
-        value = stack.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+
+    def behind(value: ir.Value) -> list[ir.Value]:
         node = value.producer()
-        if node is None or value in boundary:
+        if node is None or value in boundary or value in found:
             found[value] = None
-            continue
+            return []
         _check_inside(node)
-        for operand in operands(node):
-            if node.op_type == "Shape" and _is_activation(operand):
-                found[operand] = None
-                seen.add(operand)
-            else:
-                stack.append(operand)
+        sources = operands(node)
+        if node.op_type == "Shape":
+            found.update(dict.fromkeys(v for v in sources if _is_activation(v)))
+        return sources
+
+    for _ in walk(outputs, behind):
+        pass
     return list(found)
 
 
@@ -219,18 +215,15 @@ def _check_inside(node: ir.Node) -> None:
 
 def _is_counted(index: ir.Value) -> bool:
     """Whether an index depends on shapes only, as the distance of tokens does."""
-    stack, seen = [index], set[ir.Value]()
-    while stack:
-        value = stack.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+
+    def behind(value: ir.Value) -> Sequence[ir.Value]:
         node = value.producer()
-        if node is None and (value.is_graph_input() or value.const_value is None):
-            return False
-        if node is not None and node.op_type != "Shape":
-            stack += operands(node)
-    return True
+        return () if node is None or node.op_type == "Shape" else operands(node)
+
+    def given(value: ir.Value) -> bool:
+        return value.is_graph_input() or value.const_value is None
+
+    return not any(v.producer() is None and given(v) for v in walk([index], behind))
 
 
 def _first_line(error: Exception) -> str:

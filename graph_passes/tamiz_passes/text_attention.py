@@ -8,7 +8,7 @@ each text, and all other nodes work token by token.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -33,6 +33,7 @@ from tamiz_passes.values import (
     producer,
     rank,
     scalar,
+    walk,
 )
 
 _IDS, _TYPES = "input_ids", "token_type_ids"
@@ -232,17 +233,14 @@ def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[ir.Node]]:
 
 def _counts(value: ir.Value) -> bool:
     """Whether an index is counted by the graph."""
-    stack, seen = [value], set[ir.Value]()
-    while stack:
-        value = stack.pop()
-        node = value.producer()
-        if node is None or value in seen:
-            continue
-        seen.add(value)
-        if node.op_type in _COUNTS:
-            return True
-        stack += operands(node)
-    return False
+    nodes = (each.producer() for each in walk([value], _before))
+    return any(node is not None and node.op_type in _COUNTS for node in nodes)
+
+
+def _before(value: ir.Value) -> Sequence[ir.Value]:
+    """What a value is computed from."""
+    node = value.producer()
+    return () if node is None else operands(node)
 
 
 def _slice_of_numbers(index: ir.Value) -> ir.Node | None:

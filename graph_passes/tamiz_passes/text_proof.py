@@ -209,7 +209,7 @@ class _Proof:
         def shown(length: int) -> list[np.ndarray]:
             return self.run(masks, _case([[1] * length]))
 
-        arrays = shown(longest(shown, self.reach(masks)))
+        _, arrays = longest(shown, self.reach(masks))
         for mask, array in zip(self.region.masks, arrays, strict=True):
             if not (array > _MASKED if mask.additive else array == mask.keeps).all():
                 raise Refusal(
@@ -224,7 +224,8 @@ class _Proof:
         def added(length: int) -> np.ndarray:
             return np.asarray(sum(self.run(self.added, _case([[1] * length]))))
 
-        if not added(longest(added, self.reach(self.added))).any():
+        _, found = longest(added, self.reach(self.added))
+        if not found.any():
             return None
         return distance_bias(added, self.heads)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 import numpy as np
 import onnx_ir as ir
 
@@ -117,6 +119,20 @@ def last_dim(value: ir.Value) -> int | None:
 def operands(node: ir.Node) -> list[ir.Value]:
     """The inputs of a node, without the optional ones that are omitted."""
     return [value for value in node.inputs if value is not None]
+
+
+def walk(
+    values: Iterable[ir.Value], behind: Callable[[ir.Value], Iterable[ir.Value]]
+) -> Iterator[ir.Value]:
+    """Each of `values` and what lies behind them, once; `behind` gives what a value is made of."""
+    seen: set[ir.Value] = set()
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if value not in seen:
+            seen.add(value)
+            yield value
+            stack += behind(value)
 
 
 def name_in_scope(node: ir.Node, name: str) -> str:
