@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tamiz.evaluation.embeddings import Texts
-from tamiz.runtime.embedding.text_session import padded, padding_of
 
 if TYPE_CHECKING:
     from tamiz.runtime.embedding.encoder import Encoder, Float32
@@ -37,24 +36,23 @@ class OpenVinoEncoder:
             "NUM_STREAMS": 1,
         }
         core = openvino.Core()
-        self._model = core.compile_model(folder / "openvino_model.xml", "CPU", options)
-        self._request = self._model.create_infer_request()
-        self._modules, self._padding = like.modules.directions(), padding_of(like.bundle)
-        self.precision = str(self._model.get_property("INFERENCE_PRECISION_HINT"))
+        model = core.compile_model(folder / "openvino_model.xml", "CPU", options)
+        self._request = model.create_infer_request()
+        self._inputs = [each.get_any_name() for each in model.inputs]
+        self._modules = like.modules.directions()
 
     def embeddings(self, rows: Texts) -> Float32:
         """Embeddings of texts, each scaled to length 1: ``[texts, width]``."""
-        ids, mask = padded(list(rows), self._padding)
-        given = feeds([each.get_any_name() for each in self._model.inputs], ids, mask)
-        self._request.infer(given, share_inputs=True)
+        self._request.infer(feeds(self._inputs, rows), share_inputs=True)
         hidden: Float32 = self._request.get_output_tensor(0).data
-        found: Float32 = self._modules(hidden, mask)
+        found: Float32 = self._modules(hidden, np.ones_like(rows))
         return found
 
 
-def feeds(names: Sequence[str], ids: Any, mask: Any) -> dict[str, Any]:
+def feeds(names: Sequence[str], ids: Texts) -> dict[str, Texts]:
     """What a model takes, of what there is."""
-    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    ones, zeros = np.ones_like(ids), np.zeros_like(ids)
+    given = {"input_ids": ids, "attention_mask": ones, "token_type_ids": zeros}
     return {name: given[name] for name in names}
 
 
@@ -77,15 +75,9 @@ def models(reference: Path, work: Path, texts: Texts) -> dict[str, Path]:
 
         model = openvino.Core().read_model(default / "openvino_model.xml")
         names = [each.get_any_name() for each in model.inputs]
-        data = nncf.Dataset(list(_calibration(names, texts)))
+        data = nncf.Dataset([feeds(names, row[np.newaxis]) for row in texts])
         done = nncf.quantize(
             model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=CALIBRATED
         )
         openvino.save_model(done, quantized / "openvino_model.xml", compress_to_fp16=False)
     return {"OpenVINO, its default": default, "OpenVINO int8 by NNCF": quantized}
-
-
-def _calibration(names: Sequence[str], texts: Texts) -> Iterator[dict[str, Any]]:
-    for row in texts[:CALIBRATED]:
-        ids, mask = padded([row], 0)
-        yield feeds(names, ids, mask)

@@ -87,11 +87,11 @@ def main(
     wanted = (each.split(",") for each in (formats, fits, cosines, inputs))
     paths |= built(maker, *wanted)
     paths |= of_onnx_runtime(reference, work)
-    read = read_texts(text, Bundle.open(reference), texts, length, texts)
+    dense = Bundle.open(reference)
+    read = read_texts(text, dense, texts, length, texts)
     others = {}
     if openvino:
-        known = Bundle.open(reference)
-        fitted = read_texts(fitted_on or text, known, CALIBRATED, length, CALIBRATED)
+        fitted = read_texts(fitted_on or text, dense, CALIBRATED, length, CALIBRATED)
         others = openvino_encoder.models(reference, work, fitted)
     found: dict[str, dict[str, Any]] = {
         name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in (paths | others).items()
