@@ -75,6 +75,11 @@ class Stored:
         measured = settings.get("gguf") or settings.get("model") or settings.get("bundle")
         return str(measured or self.name).removesuffix(".gguf")
 
+    @property
+    def measured(self) -> str:
+        """The model and the processor."""
+        return f"{self.title}, {self.processor}"
+
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table; columns but the first hold numbers."""
@@ -224,7 +229,7 @@ def speculation_section(all_stored: list[Stored]) -> list[str]:
             peer = [found.get(f"llama.cpp_{key}") for key in ("off_tok_s", "lookup_tok_s")]
             rows.append(
                 [
-                    f"{stored.title}, {stored.processor}",
+                    stored.measured,
                     kind,
                     str(found["cases"]),
                     f"`{mode}`",
@@ -245,7 +250,7 @@ def batch_section(all_stored: list[Stored]) -> list[str]:
         equal = f"{bits['equal']} of {bits['answers']}" if bits else ""
         for sequences, speed in found["speed"].items():
             cells = [number(speed["tok_s"]), number(speed["times_alone"]), equal]
-            rows.append([f"{stored.title}, {stored.processor}", sequences, *cells])
+            rows.append([stored.measured, sequences, *cells])
     head = ["model", "sequences", "all together, tok/s", "times one alone", "equal answers"]
     return ["## Several sequences at once", _BATCH, table(head, rows), *origins(all_stored)]
 
@@ -255,7 +260,7 @@ def levels_section(all_stored: list[Stored]) -> list[str]:
     rows = []
     for stored in all_stored:
         for level, found in stored.record["results"]["levels"].items():
-            cells = [f"{stored.title}, {stored.processor}", level]
+            cells = [stored.measured, level]
             for key in ("decode_tok_s", "prefill_tok_s"):
                 for one in ("tamiz", "times avx2", "times llama.cpp"):
                     speeds = found.get(one, {}).get(key, {})
@@ -303,8 +308,7 @@ def foreign_section(all_stored: list[Stored]) -> list[str]:
                 ratio["prefill_tok_s"][PROMPT],
             ]
             told = [form, str(bits), ENGINES.get(peer, "ONNX Runtime"), *map(number, speeds)]
-            model = f"{stored.title}, {stored.processor}"
-            rows.append([model, *told, f"{max(differences):.1e}"])
+            rows.append([stored.measured, *told, f"{max(differences):.1e}"])
     head = ["model", "file", "bits of inputs", "other engine", "decode, tok/s", "its decode"]
     head += ["times", f"prefill of {PROMPT}, times", "largest difference of logits"]
     title = _FOREIGN_TITLES[all_stored[0].record["benchmark"]]
