@@ -72,17 +72,15 @@ def is_in(number: str, file: Path) -> bool:
     else:
         found = [scale * value for value in values(json.loads(text)) for scale in (1, 100)]
     digits = len(number.partition(".")[2])
-    return any(
-        _rounded(value, number, digits).replace("-0.0", "0.0") == number.replace("-0.0", "0.0")
-        for value in found
-    )
+    return any(_rounded(value, number, digits) == number for value in found)
 
 
 def _rounded(value: float, like: str, digits: int) -> str:
     """A number with as many digits as another one; 2.4e-4 is written so."""
     if "e" in like:
         return f"{value:.1e}".replace("e-0", "e-")
-    return f"{value:.{digits}f}"
+    rounded = f"{value:.{digits}f}"
+    return rounded if float(rounded) else rounded.removeprefix("-")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
