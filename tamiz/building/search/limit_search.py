@@ -1,7 +1,7 @@
 """The search within limits: predict, build, measure, correct.
 
-The loss of a choice is predicted as f · Σ loss(option), with f = 2.7 at first; after each trial f
-is measured / predicted. The number that is searched is Σ loss(option).
+The loss of a choice is predicted as f · Σ loss(option), with f = FIRST_FACTOR at first; after each
+trial f is measured / predicted. The number that is searched is Σ loss(option).
 """
 
 from __future__ import annotations
