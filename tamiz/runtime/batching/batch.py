@@ -60,6 +60,8 @@ class Batch:
             tokens: Tokens that all sequences together can have, rounded up to pages of 64.
             slowdown: How many times as long a run may take while a prompt is read, as one where
                 all sequences step: the prompt is read in parts of as many tokens as this allows.
+                Where more prompts are read than sequences step, a run may take longer: each
+                sequence gets an equal share of the time.
             prefixes: Pages of tokens that were read stay, as long as no sequence needs their room,
                 for sequences that begin with the same tokens.
             files: Where these pages lie as files, for the next batch of this model.
@@ -182,7 +184,7 @@ class Batch:
             The sequences that nothing is unread of since this run: their `logits` are set.
         """
         steps = [member for member in self.members if len(member.unread) == 1]
-        parts = self._parts(sum(1 + len(member.drafts) for member in steps))
+        parts = self._parts(steps)
         if not steps and not parts:
             return []
         for member in self.members:
@@ -255,10 +257,12 @@ class Batch:
                 if member in answers:
                     self.remove(member)
 
-    def _parts(self, steps: int) -> list[tuple[Member, int]]:
+    def _parts(self, steps: list[Member]) -> list[tuple[Member, int]]:
         """Sequences that have more than a token unread, and how many tokens the run reads."""
-        left = self._pace.tokens(steps) if steps else CHUNK
-        waiting = [member for member in self.members if len(member.unread) > 1]
+        waiting, left = [member for member in self.members if len(member.unread) > 1], CHUNK
+        if steps:
+            rows = sum(1 + len(member.drafts) for member in steps)
+            left = self._pace.tokens(rows, len(waiting) / len(steps))
         self._turn = (self._turn + 1) % max(1, len(waiting))
         parts = []
         # Each gets an equal share; where there are fewer tokens than sequences, they take turns.

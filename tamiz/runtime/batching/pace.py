@@ -8,6 +8,8 @@ from tamiz.runtime.speculation.prices import follow
 CHOICES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 #: After so many runs with one number of tokens the next larger number is tried again.
 _TRY = 40
+#: A number is tried that is at most so many times the largest that was short enough.
+_GROWTH = 4
 
 
 class Pace:
@@ -24,23 +26,30 @@ class Pace:
         self._seconds: dict[int, dict[int, float]] = {}
         self._runs = 0
 
-    def tokens(self, steps: int) -> int:
+    def tokens(self, steps: int, share: float = 0.0) -> int:
         """Tokens of prompts that a run with so many steps may read.
 
         0 where it is not known yet how long such a run takes without.
+
+        Args:
+            steps: Tokens that the run reads of sequences that step.
+            share: Sequences whose prompts are read, for each one that steps. Where this allows
+                longer runs than `limit`, each sequence gets an equal share of the time.
         """
         seconds = self._seconds.get(steps)
         if seconds is None:
             return 0
-        longest = self.limit * seconds[0]
+        longest = max(self.limit, 1.0 + share) * seconds[0]
         best = max(tokens for tokens, time in seconds.items() if time <= longest)
-        larger = next((tokens for tokens in CHOICES if tokens > best), best)
-        if best == 0:
-            return larger
-        if larger not in seconds:
-            row = (seconds[best] - seconds[0]) / best
-            return larger if seconds[0] + larger * row <= longest else self._at_times(larger, best)
-        return self._at_times(larger, best)
+        larger = [tokens for tokens in CHOICES if tokens > best]
+        if best == 0 or not larger:
+            return larger[0] if larger else best
+        row = (seconds[best] - seconds[0]) / best
+        most = min(_GROWTH * best, (longest - seconds[0]) / row if row > 0 else CHOICES[-1])
+        untried = [tokens for tokens in larger if tokens <= most and tokens not in seconds]
+        if untried:
+            return untried[-1]
+        return larger[0] if self._runs % _TRY == _TRY - 1 else best
 
     def add(self, steps: int, prompt: int, seconds: float) -> None:
         """Notes how long a run took that had so many steps and tokens of prompts."""
@@ -52,6 +61,3 @@ class Pace:
         else:
             return
         seconds_by_rows[prompt] = follow(seconds_by_rows.get(prompt), seconds)
-
-    def _at_times(self, larger: int, best: int) -> int:
-        return larger if self._runs % _TRY == _TRY - 1 else best

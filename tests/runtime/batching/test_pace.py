@@ -17,7 +17,7 @@ def share(found: list[int], tokens: int) -> float:
 
 
 def test_the_first_run_shows_how_long_steps_take_alone() -> None:
-    assert read(Pace(1.5), 8, 3, lambda n: 1 + 0.1 * n) == [0, 1, 2]
+    assert read(Pace(1.5), 8, 3, lambda n: 1 + 0.1 * n) == [0, 1, 4]
 
 
 def test_a_run_becomes_as_long_as_allowed() -> None:
@@ -25,6 +25,18 @@ def test_a_run_becomes_as_long_as_allowed() -> None:
         found = read(Pace(limit), 8, 200, lambda n: 1 + 0.1 * n)[8:]
         assert share(found, most) > 0.95
         assert max(found) <= 2 * most
+
+
+def test_prompts_of_many_sequences_get_their_share_of_the_time() -> None:
+    pace = Pace(1.5)
+    read(pace, 2, 20, lambda n: 1 + 0.1 * n)
+    assert pace.tokens(2, share=0.25) == pace.tokens(2) == 4
+    found = []
+    for _ in range(10):
+        found.append(pace.tokens(2, share=7.0))
+        pace.add(2, found[-1], 1 + 0.1 * found[-1])
+    assert set(found[4:]) == {64}  # 7.4 times as long, 8 times are allowed
+    assert pace.tokens(2) == 4
 
 
 def test_a_number_that_costs_less_than_it_seems_is_found() -> None:
