@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -136,6 +137,16 @@ struct BlocksOfRows {
         view{rows, groups, quants.data(), scales.data(), half_sums.data()} {}
 };
 
+/// `multiply` of rows of bytes, as many in a call as a task has.
+void multiply_blocks(const ByteKernels& kernels, MultiplyArgs args, const ByteRows& x,
+                     int64_t most) {
+  for (const int64_t rows = args.rows; args.first_row < rows; args.first_row += most) {
+    args.rows = std::min(most, rows - args.first_row);
+    kernels.multiply(args, x);
+    args.y += most * args.y_stride;
+  }
+}
+
 /// y of a weight of any format, whose activations have 16 bits or, with `bytes`, 8.
 std::vector<float> multiply_format(Format format, int64_t n, int64_t k, int64_t count,
                                    const std::vector<uint8_t>& weight, const std::vector<float>& x,
@@ -146,7 +157,7 @@ std::vector<float> multiply_format(Format format, int64_t n, int64_t k, int64_t 
   std::vector<uint8_t> mask(static_cast<size_t>(k / 4), 1);
   for (size_t i = 0; i < mask.size(); i += 3) mask[i] = 0;
   const auto quantize = bytes ? kernels.matmul.quantize_bytes : kernels.matmul.quantize;
-  const bool in_blocks = bytes && kernels.bytes && !spec_of(format).number() && count > 1;
+  const bool in_blocks = bytes && !masked && kernels.bytes && !spec_of(format).number();
   for (int64_t r = 0; r < count; ++r) {
     quantize(x.data() + r * k, k, masked ? mask.data() : nullptr, 4, rows.view, r);
     if (in_blocks) kernels.bytes->quantize(x.data() + r * k, k, nullptr, 1, blocks.view, r);
@@ -166,7 +177,7 @@ std::vector<float> multiply_format(Format format, int64_t n, int64_t k, int64_t 
   args.y = y.data();
   args.y_stride = n;
   if (in_blocks) {
-    kernels.bytes->multiply(args, blocks.view);
+    multiply_blocks(*kernels.bytes, args, blocks.view, 2 * kByteRows);
   } else {
     kernels.matmul.multiply(args);
   }
@@ -188,9 +199,9 @@ void test_format(Format format) {
     if (!half) weight[i] = static_cast<uint8_t>(random());  // all bits of quants and small scales
   }
   std::normal_distribution<float> normal;
-  std::vector<float> x(21 * kInputs);
+  std::vector<float> x(37 * kInputs);
   for (float& value : x) value = normal(random);
-  for (const int64_t rows : {1, 2, 3, 8, 21}) {
+  for (const int64_t rows : {1, 2, 3, 4, 5, 8, 15, 21, 37}) {
     for (const bool bytes : {false, true}) {
       for (const bool masked : {false, true}) {
         if (masked && rows > 1) continue;

@@ -1,8 +1,8 @@
 // y[r,o] += xs[r,g] ws[o,g] (sum_i xq[r,g,i] wq[o,g,i]) + xsum[r,g] wmin[o,g]     quants of 8 bits
 //
-// Some groups of a tile are unpacked to bytes into a panel in the L1 cache, then all rows pass over
-// it. A group of a tile is 8 quads of inputs for 16 outputs, 64 bytes each: what VPDPBUSD and SDOT
-// take, and a tile of AMX. Scales are applied to the sums of each group.
+// Many rows: some groups of a tile are unpacked to bytes into a panel in the L1 cache, then all
+// rows pass over it. A group of a tile is 8 quads of inputs for 16 outputs, 64 bytes each: what
+// VPDPBUSD and SDOT take, and a tile of AMX. Scales are applied to the sums of each group.
 //
 // Only with TAMIZ_DOT and AMX (kernels/level_bytes.cc).
 #pragma once
@@ -19,6 +19,7 @@
 #else
 #include "kernels/products/bytes_dot-inl.h"
 #endif
+#include "kernels/products/bytes_few-inl.h"
 #include "kernels/products/bytes_panel-inl.h"
 
 namespace tamiz {
@@ -88,8 +89,17 @@ inline void prefetch_outputs(const float* y, int64_t y_stride, int64_t rows) {
   }
 }
 
+#if defined(TAMIZ_FEW_BYTE_ROWS)
+constexpr int64_t kFewestRows = 1;
+#else
+constexpr int64_t kFewestRows = kByteRows;
+#endif
+
 template <class W>
 inline void multiply_panels(const MultiplyArgs& a, const ByteRows& x) {
+#if defined(TAMIZ_FEW_BYTE_ROWS)
+  if (a.rows <= kByteRows) return multiply_few_rows<W>(a, x);
+#endif
   constexpr int64_t kStride = kOutputTiles * kTile;
   alignas(64) BytePanel<W> panel[kPanelTiles];
   alignas(64) float y[kByteRowBlock][kStride];
@@ -109,7 +119,7 @@ inline void multiply_panels(const MultiplyArgs& a, const ByteRows& x) {
           const int64_t rows = least(a.rows - r, kByteRows);
           float* const to = tiles.y + r * a.y_stride;
           if (last) prefetch_outputs(to, a.y_stride, rows);
-          add_block<W>(panel, x, x.at(a.first_row + r, g), groups, y[r] + i * kTile, kStride);
+          add_block<W>(panel, x, x.at(a.first_row + r, g), groups, rows, y[r] + i * kTile, kStride);
           for (int64_t n = 0; last && n < rows; ++n) tiles.finish(y[r + n], to + n * a.y_stride);
         }
       }
@@ -156,7 +166,7 @@ inline void multiply_rows(const MultiplyArgs& a, const ByteRows& x) {
   multiply_panels<Int4>(a, x);
 }
 
-constexpr ByteKernels byte_kernels = {quantize_rows, multiply_rows};
+constexpr ByteKernels byte_kernels = {kFewestRows, quantize_rows, multiply_rows};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

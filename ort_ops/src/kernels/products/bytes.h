@@ -1,10 +1,10 @@
-// Products of many rows with activations of 8 bits:
+// Products of rows with activations of 8 bits:
 //
 //   y[r,o] = bias[o] + sum_g ( xs[r,g] ws[o,g] sum_i xq[r,g,i] wq[o,g,i] + xsum[r,g] wmin[o,g] )
 //
-// with the bits that kernels/products/matmul.h gives for quants of 8 bits. There words meet words;
-// here bytes meet bytes, in twice as many products an instruction (VPDPBUSD) or 16 rows at a time
-// (AMX).
+// with the bits that kernels/products/matmul.h gives for quants of 8 bits. There words meet words,
+// or both bytes of words; here bytes meet bytes, in twice as many products an instruction
+// (VPDPBUSD) or 16 rows at a time (AMX).
 #pragma once
 
 #include <stdint.h>
@@ -37,11 +37,14 @@ struct ByteRows {
 
 /// Null where an instruction set has no products of bytes that are faster than those of words.
 struct ByteKernels {
+  /// Rows from which on they are faster.
+  int64_t fewest;
   /// The scales and quants of `MatMulKernels::quantize_bytes`.
   void (*quantize)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                    const ByteRows& to, int64_t row);
   /// `MatMulKernels::multiply` with the rows of x; of `a.x` only the number of groups counts.
-  /// `a.first_row` is a multiple of kByteRows, `a.rows` at most kByteRowBlock. Not for f16, bf16.
+  /// `a.first_row` is a multiple of kByteRows, `a.rows` at most kByteRowBlock. Not for f16, bf16;
+  /// `a.skip` is ignored.
   void (*multiply)(const MultiplyArgs& a, const ByteRows& x);
 };
 

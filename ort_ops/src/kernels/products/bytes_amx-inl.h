@@ -104,10 +104,11 @@ __attribute__((always_inline)) inline void add_sums(Vec (&total)[kByteRows], con
   }
 }
 
-/// y [16 rows, 1 tile] += the groups of the panel, which are number `at` and on of the rows.
+/// y [16 rows, 1 tile] += the groups of the panel, which are number `at` and on of the rows; all
+/// rows of a block, however many there are.
 template <class W>
 inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, int64_t groups,
-                      float* y, int64_t y_stride) {
+                      int64_t /*rows*/, float* y, int64_t y_stride) {
   constexpr int64_t kStep = 4 / W::kParts;  // groups whose sums are made together
   constexpr int64_t kGroupSums = W::kParts * kByteRows * kTile;
   alignas(64) int32_t sums[2][kStep * kGroupSums];

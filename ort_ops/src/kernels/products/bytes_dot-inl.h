@@ -111,15 +111,15 @@ __attribute__((always_inline)) inline void add_bytes(const BytePanel<W>* panel, 
   }
 }
 
-/// y [16 rows, kPanelTiles tiles] += the groups of the panels, which are number `at` and on of the
-/// rows.
+/// y [rows, kPanelTiles tiles] += the groups of the panels, which are number `at` and on of the
+/// rows; `rows` of a block, rounded up to kRows.
 template <class W>
 inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, int64_t groups,
-                      float* y, int64_t y_stride) {
+                      int64_t rows, float* y, int64_t y_stride) {
   for (int64_t g = 0; g < groups; ++g) {
     for (int part = 0; part < W::kParts; ++part) {
       const RowSums<W> sums(x, at + g, part);
-      for (int64_t row = 0; row < kByteRows; row += kRows) {
+      for (int64_t row = 0; row < rows; row += kRows) {
         add_bytes(panel, x, sums, at + g, g, part, row, y, y_stride);
       }
     }

@@ -192,6 +192,16 @@ struct Coming {
 /// Groups that are prefetched ahead: more gain nothing, fewer wait for memory.
 constexpr int64_t kAhead = 8;
 
+/// Prefetches the group of a tile that is some groups ahead, or where the `next` tile begins.
+template <class W>
+TAMIZ_ALWAYS_INLINE void prefetch_ahead(const uint8_t* tile, const uint8_t* next, int64_t g,
+                                        int64_t groups) {
+  const int64_t ahead = g + kAhead;
+  const uint8_t* const later =
+      ahead < groups ? tile + ahead * W::kGroupBytes : next + (ahead - groups) * W::kGroupBytes;
+  for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch_stream(later + i);
+}
+
 /// y[r][s] += the groups from `first` on, of R rows and T tiles; `next` are the tiles after these.
 /// `coming` is prefetched meanwhile. Not inline: GCC would unroll less, and sums would be in
 /// memory.
@@ -217,12 +227,7 @@ __attribute__((noinline, flatten)) void multiply_block(const uint8_t* const (&ti
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       group[t] = W::group(tile[t], g);
-      if constexpr (W::kFromMemory) {  // some groups on, or where the next tiles begin
-        const int64_t ahead = g + kAhead;
-        const uint8_t* const later = (ahead < groups ? tile[t] + ahead * W::kGroupBytes
-                                                     : next[t] + (ahead - groups) * W::kGroupBytes);
-        for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch_stream(later + i);
-      }
+      if constexpr (W::kFromMemory) prefetch_ahead<W>(tile[t], next[t], g, groups);
     }
     if (W::kSuper && g % 8 == 0) spread.read(tile, g);
     SplitRows<R> bytes;

@@ -1,6 +1,6 @@
 // Phase 0 quantises the rows of x into scratch memory, phase 1 multiplies: a task is some tiles of
-// the weight times a block of rows. Many rows of 8 bits are multiplied as bytes, where the
-// instruction set can; the bits are those of a few rows.
+// the weight times a block of rows. Rows of 8 bits are multiplied as bytes, where the instruction
+// set can, many more quickly than few; the bits are the same.
 //
 // With 32 bits x = s q + t r: q are its quants of 16 bits, r those of what q leaves. What r leaves
 // is less than 2^-32 of a group's largest input, less than float32 resolves. q and r are two rows
@@ -100,9 +100,11 @@ class BlockMatMul : public Stage {
     return activation_bits_ == 8 && !weight_.is_affine() && !weight_.spec().number();
   }
 
-  /// Whether the rows are many enough for products of bytes.
+  /// Whether the rows are many enough for products of bytes; those of words skip what a mask of one
+  /// row does not need.
   bool as_bytes(const Call& call) const {
-    return byte_kernels_ && row_count(call.inputs[In::x].shape) >= kByteRows;
+    const int64_t rows = row_count(call.inputs[In::x].shape);
+    return byte_kernels_ && rows >= byte_kernels_->fewest && !(rows == 1 && call.inputs[In::mask]);
   }
 
   QuantisedBytes quantised_bytes(const Call& call) const {

@@ -1,0 +1,148 @@
+// The products of a few rows of bytes, weights unpacked in registers:
+//
+//   y[r,o] += xs[r,g] ws[o,g] (sum_i xq[r,g,i] (wq[o,g,i] + offset) - offset sum_i xq[r,g,i]) + ...
+//
+// For more rows a panel in the cache (kernels/products/bytes_panel-inl.h) is worth its stores.
+//
+// Only for AVX-512 with TAMIZ_DOT.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/products/bytes.h"
+#include "kernels/products/bytes_dot-inl.h"
+#include "kernels/products/matmul-inl.h"
+#include "kernels/products/matmul_bytes-inl.h"
+#include "simd/target.h"
+
+#if defined(TAMIZ_DOT) && defined(TAMIZ_AVX512) && !defined(TAMIZ_AMX)
+#define TAMIZ_FEW_BYTE_ROWS
+
+namespace tamiz {
+namespace TAMIZ_TARGET {
+
+/// Rows whose sums with two tiles are in registers.
+constexpr int kFewByteRows = 6;
+
+/// sum[r][t] += the quads of inputs in vector `v` of a group with R rows, from `Quad` of it on.
+template <class W, int R, int T, int Quad = 0>
+TAMIZ_ALWAYS_INLINE void dot_rows(Ints (&sum)[R][T], const Ints (&raw)[T], const int8_t* x, int v) {
+  constexpr int kEach = 8 / W::kVectors;
+  if constexpr (Quad < kEach) {
+    Ints w[T];
+    for (int t = 0; t < T; ++t) w[t] = weight_bytes<W, Quad>(raw[t]);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Ints q = quad(x + r * kGroup + 4 * (v * kEach + Quad));
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) sum[r][t] = dot_quads(sum[r][t], w[t], q);
+    }
+    dot_rows<W, R, T, Quad + 1>(sum, raw, x, v);
+  }
+}
+
+/// total[r][t] += group g, of the R rows of x's first block that begin with `row`, part by part.
+template <class W, int R, int T, int Part = 0>
+TAMIZ_ALWAYS_INLINE void add_few(Vec (&total)[R][T], const uint8_t* const (&group)[T],
+                                 const Spread<W, T>& spread, const ByteRows& x, int64_t row,
+                                 int64_t g) {
+  if constexpr (Part < W::kParts) {
+    constexpr int kVectors = W::kVectors / W::kParts;
+    const RowSums<W> sums(x, g, Part);
+    Ints sum[R][T];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int t = 0; t < T; ++t) sum[r][t] = all_ints(kByteOffset<W> ? sums.start[row + r] : 0);
+    }
+#pragma GCC unroll 8
+    for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
+      Ints raw[T];
+      for (int t = 0; t < T; ++t) raw[t] = W::vector(group[t], 0, v);
+      dot_rows<W>(sum, raw, x.quants + (g * kByteRows + row) * kGroup, v);
+    }
+    const float* const scales = x.scales + g * kByteRows + row;
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      Vec weight_scales, minima = broadcast(0.0f);
+      if constexpr (W::kSuper) {
+        const float* const numbers = spread.template at<Part>(g, t);
+        weight_scales = load(numbers);
+        if (W::kMinima) minima = load(numbers + kTile);
+      } else {
+        weight_scales = W::scales(group[t], 0);
+        minima = W::minima(group[t], 0);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        total[r][t] = fma(to_float(sum[r][t]) * broadcast(scales[r]), weight_scales, total[r][t]);
+        if (W::kMinima) total[r][t] = fma(broadcast(sums.minimum[row + r]), minima, total[r][t]);
+      }
+    }
+    add_few<W, R, T, Part + 1>(total, group, spread, x, row, g);
+  }
+}
+
+/// y [R, T tiles] += the R rows of x's first block that begin with `row`.
+template <class W, int R, int T>
+__attribute__((noinline, flatten)) void multiply_few(const Tiles<W, T>& tiles, const ByteRows& x,
+                                                     int64_t row, float* y) {
+  Vec total[R][T];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) total[r][t] = load(y + (r * T + t) * kLanes);
+  }
+  Spread<W, T> spread;
+  for (int64_t g = 0; g < x.groups; ++g) {
+    const uint8_t* group[T];
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) {
+      group[t] = W::group(tiles.at[t], g);
+      prefetch_ahead<W>(tiles.at[t], tiles.at[t] + T * tile_bytes_of<W>(x.groups), g, x.groups);
+    }
+    if (W::kSuper && g % 8 == 0) spread.read(tiles.at, g);
+    add_few<W, R, T>(total, group, spread, x, row, g);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int t = 0; t < T; ++t) store(y + (r * T + t) * kLanes, total[r][t]);
+  }
+}
+
+/// At most R rows of a block, from row `row` of `a` on.
+template <class W, int R = kFewByteRows>
+inline void few_byte_rows(const MultiplyArgs& a, const ByteRows& x, int64_t row, int64_t rows) {
+  if (rows < R) {
+    if constexpr (R > 1) few_byte_rows<W, R - 1>(a, x, row, rows);
+    return;
+  }
+  const int64_t at = x.at(a.first_row, 0) * kByteRows;
+  const ByteRows block{x.rows, x.groups, x.quants + at * kGroup, x.scales + at,
+                       x.half_sums + 2 * at};
+  constexpr int T = R <= 3 ? 4 : 2;  // the sums fit the registers
+  for (int64_t t = 0; t < a.tiles; t += T) {
+    const Tiles<W, T> tiles(a, t);
+    alignas(64) float y[R][T * kTile];
+    for (int r = 0; r < R; ++r) tiles.start(y[r]);
+    multiply_few<W, R, T>(tiles, block, row, y[0]);
+    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + (row + r) * a.y_stride);
+  }
+}
+
+/// Rows of one block, a few at a time.
+template <class W>
+inline void multiply_few_rows(const MultiplyArgs& a, const ByteRows& x) {
+  int64_t row = 0;
+  for (int64_t parts = (a.rows + kFewByteRows - 1) / kFewByteRows; parts > 0; --parts) {
+    const int64_t rows = (a.rows - row + parts - 1) / parts;
+    few_byte_rows<W>(a, x, row, rows);
+    row += rows;
+  }
+}
+
+}  // namespace TAMIZ_TARGET
+}  // namespace tamiz
+
+#endif
