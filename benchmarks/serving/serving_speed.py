@@ -4,13 +4,16 @@
 
 Any server with OpenAI's chat API can be measured.
 
-- ``streams``: tokens per second of 1 and of 8 answers at once, in rounds that take turns;
+- ``streams``: tokens per second of 1 and of 8 answers at once, in rounds that take turns; with the
+  time of their prompts, and of the tokens after each answer's first;
 - ``prefix``: time to the first token of a prompt of about 2,000 tokens, cold and once more with
   another ending;
 - ``join``: 95th percentile of the time between tokens of 4 streams, with and without a prompt of
   about 2,000 tokens that joins;
-- ``mixed``: 16 requests at once against one after the other;
-- ``schema``: tokens per second of answers that follow a JSON schema, against free ones.
+- ``mixed``: 16 requests at once against one after the other; and the share of the latter's time in
+  which prompts are read, which takes the same arithmetic at once;
+- ``schema``: tokens per second after the first of answers that follow a JSON schema, against free
+  ones.
 """
 
 from __future__ import annotations
@@ -62,6 +65,11 @@ class Timed:
         """Seconds between tokens."""
         return [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
 
+    @property
+    def decode_rate(self) -> float:
+        """Tokens per second after the first."""
+        return (self.tokens - 1) / (self.times[-1] - self.times[0])
+
 
 class Server:
     """A server that is asked."""
@@ -99,14 +107,23 @@ def words(start: int, count: int) -> str:
 async def streams(server: Server, rounds: int) -> dict[str, Any]:
     """Tokens per second of one answer and of eight."""
     rates: dict[int, list[float]] = {1: [], 8: []}
+    decode: dict[int, list[float]] = {1: [], 8: []}
     for number in range(rounds):
-        for count, found in rates.items():
-            prompts = [f"{number} {n} Tell a story. {words(50 * n, 30)}" for n in range(count)]
+        for count in rates:
+            topics = [words(9 * (8 * number + n), 3) for n in range(count)]
+            prompts = [f"Write a long Python module about {topic}." for topic in topics]
             start = time.perf_counter()
-            answers = await asyncio.gather(*(server.ask(prompt, 96) for prompt in prompts))
-            found.append(sum(a.tokens for a in answers) / (time.perf_counter() - start))
-    ratios = [eight / one for one, eight in zip(rates[1], rates[8], strict=True)]
-    return {"tok_s_1": _spread(rates[1]), "tok_s_8": _spread(rates[8]), "ratio": _spread(ratios)}
+            answers = await asyncio.gather(*(server.ask(prompt, 128) for prompt in prompts))
+            rates[count].append(sum(a.tokens for a in answers) / (time.perf_counter() - start))
+            decode[count].append(sum(a.decode_rate for a in answers))
+    return {
+        "tok_s_1": _spread(rates[1]),
+        "tok_s_8": _spread(rates[8]),
+        "ratio": _ratios(rates[8], rates[1]),
+        "decode_tok_s_1": _spread(decode[1]),
+        "decode_tok_s_8": _spread(decode[8]),
+        "decode_ratio": _ratios(decode[8], decode[1]),
+    }
 
 
 async def prefix(server: Server, rounds: int) -> dict[str, Any]:
@@ -116,8 +133,7 @@ async def prefix(server: Server, rounds: int) -> dict[str, Any]:
         shared = f"{number} {words(number * 31, 1500)}"
         cold.append((await server.ask(f"{shared} What is this?", 4)).times[0])
         warm.append((await server.ask(f"{shared} Who wrote it?", 4)).times[0])
-    ratios = [w / c for c, w in zip(cold, warm, strict=True)]
-    return {"cold_s": _spread(cold), "cached_s": _spread(warm), "ratio": _spread(ratios)}
+    return {"cold_s": _spread(cold), "cached_s": _spread(warm), "ratio": _ratios(warm, cold)}
 
 
 async def join(server: Server, rounds: int) -> dict[str, Any]:
@@ -132,17 +148,16 @@ async def join(server: Server, rounds: int) -> dict[str, Any]:
                 await server.ask(f"{number} {words(number * 17, 1500)} Summarise.", 2)
             gaps = [gap for task in tasks for gap in (await task).gaps[8:]]
             found.append(statistics.quantiles(gaps, n=20)[-1])
-    ratios = [j / q for q, j in zip(quiet, joined, strict=True)]
     return {
         "quiet_p95_s": _spread(quiet),
         "joined_p95_s": _spread(joined),
-        "ratio": _spread(ratios),
+        "ratio": _ratios(joined, quiet),
     }
 
 
 async def mixed(server: Server, rounds: int) -> dict[str, Any]:
     """Sixteen requests at once, against one after the other."""
-    ratios = []
+    together, single, prompts = list[float](), list[float](), list[float]()
     for number in range(rounds):
 
         def requests(kind: str, number: int = number) -> list[Awaitable[Timed]]:
@@ -159,25 +174,23 @@ async def mixed(server: Server, rounds: int) -> dict[str, Any]:
             return made
 
         start = time.perf_counter()
-        for request in requests("single"):
-            await request
+        answers = [await request for request in requests("single")]
         middle = time.perf_counter()
         await asyncio.gather(*requests("together"))
-        ratios.append((time.perf_counter() - middle) / (middle - start))
-    return {"ratio": _spread(ratios)}
+        together.append(time.perf_counter() - middle)
+        single.append(middle - start)
+        prompts.append(sum(answer.times[0] for answer in answers))
+    return {"ratio": _ratios(together, single), "prompts_share": _ratios(prompts, single)}
 
 
 async def schema(server: Server, rounds: int) -> dict[str, Any]:
     """Tokens per second with a JSON schema, against none."""
-    ratios = []
+    free, following = list[float](), list[float]()
     for number in range(rounds):
-        rates = []
-        for more in ({}, {"response_format": SCHEMA}):
-            start = time.perf_counter()
-            answer = await server.ask(f"{number} Describe Ada Lovelace as JSON.", 96, **more)
-            rates.append(answer.tokens / (time.perf_counter() - start))
-        ratios.append(rates[1] / rates[0])
-    return {"ratio": _spread(ratios)}
+        for found, more in ((free, {}), (following, {"response_format": SCHEMA})):
+            ask = f"{number} Describe Ada Lovelace as JSON."
+            found.append((await server.ask(ask, 96, **more)).decode_rate)
+    return {"ratio": _ratios(following, free)}
 
 
 PARTS: dict[str, Callable[[Server, int], Awaitable[dict[str, Any]]]] = {
@@ -233,6 +246,11 @@ def _spread(values: list[float]) -> dict[str, float]:
     """Median, and the smallest and largest value."""
     numbers = statistics.median(values), min(values), max(values)
     return dict(zip(("median", "min", "max"), (round(n, 4) for n in numbers), strict=True))
+
+
+def _ratios(these: list[float], those: list[float]) -> dict[str, float]:
+    """The spread of the ratios of rounds."""
+    return _spread([a / b for a, b in zip(these, those, strict=True)])
 
 
 if __name__ == "__main__":
