@@ -8,12 +8,14 @@ from result_tables import Stored, number, origins, table
 
 _SPEED = """\
 Medians over rounds, with the smallest and largest, through OpenAI's API on one machine
-(`python -m benchmarks serving-speed`). 8 streams: tokens per second of eight answers at once, and
-times one. A cached prefix: time to the first token of a second request that shares a prompt of
-about 2,000 tokens, times the first. A joining prompt: the 95th percentile of the time between
-tokens of four answers while a prompt of about 2,000 tokens is read, times without. 16 mixed
-requests: their time at once, times one after the other. A schema: tokens per second of an answer
-that follows one, times a free one."""
+(`python -m benchmarks serving-speed`). 8 streams: tokens per second of eight answers at once after
+the first of each, and times one; with prompts: all tokens by all the time, times one. A cached
+prefix: time to the first token of a second request that shares a prompt of about 2,000 tokens,
+times the first. A joining prompt: the 95th percentile of the time between tokens of four answers
+while a prompt of about 2,000 tokens is read, times without. 16 mixed requests: their time at once,
+times one after the other; of prompts: the share of the latter in which prompts are read, below
+which the former cannot come. A schema: tokens per second after the first of an answer that follows
+one, times a free one."""
 _EXACT = """\
 Answers with the texts, and with the texts and logprobs, that a server gave to the same request
 alone (`python -m benchmarks exactness`): greedy, and with a seed at temperature 0.8."""
@@ -21,7 +23,15 @@ _LOAD = """\
 Clients that ask and misbehave: leave in mid-answer, read slowly, send garbage, stop in mid-body
 (`python -m benchmarks serving-load`). Wrong: answers unlike those alone. Memory of the process is
 that after a quarter of the time, and at the end."""
-_RATIOS = ("streams", "prefix", "join", "mixed", "schema")
+_RATIOS = {
+    "times one": ("streams", "decode_ratio"),
+    "with prompts": ("streams", "ratio"),
+    "cached prefix": ("prefix", "ratio"),
+    "joining prompt": ("join", "ratio"),
+    "16 mixed requests": ("mixed", "ratio"),
+    "of prompts": ("mixed", "prompts_share"),
+    "schema": ("schema", "ratio"),
+}
 
 
 def speed_section(all_stored: list[Stored]) -> list[str]:
@@ -29,11 +39,10 @@ def speed_section(all_stored: list[Stored]) -> list[str]:
     rows = []
     for stored in all_stored:
         found = stored.record["results"]
-        cells = [number(found["streams"]["tok_s_8"]["median"])]
-        cells += [_spread(found[part]["ratio"]) for part in _RATIOS]
+        cells = [number(found["streams"]["decode_tok_s_8"]["median"])]
+        cells += [_spread(found[part][key]) for part, key in _RATIOS.values()]
         rows.append([_server(stored), *cells])
-    head = ["server", "8 streams, tok/s", "times one", "cached prefix", "joining prompt"]
-    head += ["16 mixed requests", "schema"]
+    head = ["server", "8 streams, tok/s", *_RATIOS]
     return ["## The server", _SPEED, table(head, rows), *origins(all_stored)]
 
 
