@@ -16,6 +16,8 @@
 #if defined(TAMIZ_DOT)
 #if defined(TAMIZ_AMX)
 #include "kernels/products/bytes_amx-inl.h"
+#elif defined(TAMIZ_I8MM)
+#include "kernels/products/bytes_matrices-inl.h"
 #else
 #include "kernels/products/bytes_dot-inl.h"
 #endif
@@ -24,6 +26,13 @@
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
+
+/// Where the quants of a row of a block lie; kLanes of them, then others after kQuantsStep. For
+/// products of matrices the quants of two rows alternate.
+constexpr int64_t kQuantsStep = kMatrices ? 2 * kLanes : kLanes;
+constexpr int64_t quants_at(int64_t row) {
+  return kMatrices ? row / 2 * 2 * kGroup + row % 2 * kLanes : row * kGroup;
+}
 
 #if defined(TAMIZ_AVX512)
 
@@ -52,7 +61,7 @@ inline void quantize_group(const GroupInputs& inputs, Vec inverse, int8_t* to, i
   Ints quants[GroupInputs::kVecs];
   for (int i = 0; i < GroupInputs::kVecs; ++i) {
     quants[i] = to_ints(inputs.v[i] * inverse);
-    store_low_bytes(to + i * kLanes, quants[i]);
+    store_low_bytes(to + i * kQuantsStep, quants[i]);
   }
   *first = sum_ints(ints_plus(quants[0], quants[1]));
   *last = sum_ints(ints_plus(quants[2], quants[3]));
@@ -68,7 +77,7 @@ inline void quantize_rows(const float* x, int64_t k, const uint8_t* mask, int64_
     const GroupInputs inputs(x, k, mask, block, g);
     Vec inverse;
     to.scales[at * kByteRows + in_block] = inputs.scale<kLargestByte>(&inverse);
-    int8_t* const quants = to.quants + (at * kByteRows + in_block) * kGroup;
+    int8_t* const quants = to.quants + at * kByteRows * kGroup + quants_at(in_block);
     int32_t* const sums = to.half_sums + 2 * at * kByteRows + in_block;
     quantize_group(inputs, inverse, quants, sums, sums + kByteRows);
     for (int64_t r = in_block + 1; row + 1 == to.rows && r < kByteRows; ++r) {

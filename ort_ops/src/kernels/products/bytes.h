@@ -24,7 +24,7 @@ constexpr int64_t whole_blocks(int64_t rows) {
 /// Rows of activations, quantised to 8 bits: x = scale * quant in every group of 32 inputs. Rows
 /// lie in blocks of 16, the last filled up with rows of scale 0. A block is quants [groups, 16,
 /// 32], scales [groups, 16] and half_sums [groups, 2, 16]: sums of the first and the last 16
-/// quants.
+/// quants. For products of matrices (TAMIZ_I8MM) 8 quants of each of two rows alternate.
 struct ByteRows {
   int64_t rows, groups;
   int8_t* quants;

@@ -3,7 +3,7 @@
 //   y[r][s] += xs[r,g] ws[g,s] (sum_i xq[r,g,i] (wq[g,i,s] + offset) - offset sum_i xq[r,g,i]) +
 //   ...
 //
-// Only with TAMIZ_DOT.
+// Only with TAMIZ_DOT, without AMX and TAMIZ_I8MM.
 #pragma once
 
 #include <stdint.h>
@@ -13,7 +13,7 @@
 #include "kernels/products/matmul_bytes-inl.h"
 #include "simd/target.h"
 
-#if defined(TAMIZ_DOT) && !defined(TAMIZ_AMX)
+#if defined(TAMIZ_DOT) && !defined(TAMIZ_AMX) && !defined(TAMIZ_I8MM)
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -61,30 +61,6 @@ __attribute__((always_inline)) inline void add_bytes(const BytePanel<W>* panel, 
     const uint8_t* const from = panel[s / kStrips].quants[g] + 4 * kLanes * (s % kStrips);
     return load_ints(from + 64 * (part * kQuads + v));
   };
-#if defined(TAMIZ_I8MM)
-  PairSums pairs[R / 2][S];
-#pragma GCC unroll 8
-  for (int v = 0; v < kQuads; v += 2) {
-    Ints w[S], later_w[S];
-    for (int s = 0; s < S; ++s) {
-      w[s] = weight(s, v);
-      later_w[s] = weight(s, v + 1);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r += 2) {
-      const int8_t* const from = quants + r * kGroup + 4 * v;
-      const Ints both = pair_of_rows(from, from + kGroup);
-      for (int s = 0; s < S; ++s) pairs[r / 2][s].add(w[s], later_w[s], both);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; r += 2) {
-    for (int s = 0; s < S; ++s) {
-      sum[r][s] = ints_plus(sum[r][s], pairs[r / 2][s].row());
-      sum[r + 1][s] = ints_plus(sum[r + 1][s], pairs[r / 2][s].later_row());
-    }
-  }
-#else
 #pragma GCC unroll 8
   for (int v = 0; v < kQuads; ++v) {
     Ints w[S];
@@ -95,7 +71,6 @@ __attribute__((always_inline)) inline void add_bytes(const BytePanel<W>* panel, 
       for (int s = 0; s < S; ++s) sum[r][s] = dot_quads(sum[r][s], w[s], q);
     }
   }
-#endif
   keep_order();
   for (int s = 0; s < S; ++s) {
     const auto& factors = panel[s / kStrips].factors[g][s % kStrips][part];

@@ -16,9 +16,11 @@ namespace TAMIZ_TARGET {
 constexpr int kPanelTiles = 1;  // signed bytes
 constexpr int64_t kPanelGroups = 16;
 #else
-constexpr int kPanelTiles = kStrips == 1 ? 4 : 1;  // kByteOffset<W> too large
+constexpr int kPanelTiles = kStrips == 1 ? 4 : kMatrices ? 2 : 1;  // kByteOffset<W> too large
 constexpr int64_t kPanelGroups = 8;
 #endif
+/// Of a scale of every output; for products of matrices each is there twice, for two rows.
+constexpr int kFactors = kMatrices ? 2 * kLanes : kLanes;
 
 /// A strip of a group, whose quads are 64 bytes apart.
 #if defined(TAMIZ_AMX)
@@ -49,7 +51,7 @@ TAMIZ_ALWAYS_INLINE void unpack_quads(const uint8_t* group, int strip, uint8_t* 
 template <class W>
 struct BytePanel {
   uint8_t quants[kPanelGroups][8 * 64];
-  float factors[kPanelGroups][kStrips][W::kParts][2][kLanes];  // scales and minima
+  float factors[kPanelGroups][kStrips][W::kParts][2][kFactors];  // scales and minima
 
   /// `tile`: the first group; of a super-block its beginning.
   void unpack(const uint8_t* tile, int64_t groups) {
@@ -63,7 +65,7 @@ struct BytePanel {
       const uint8_t* const group = W::group(tile, g);
       for (int s = 0; s < kStrips; ++s) {
         unpack_quads<W>(group, s, quants[g] + 4 * kLanes * s);
-        unpack_factors<W>(group, spread, g, s, factors[g][s][0][0]);
+        unpack_factors<W, kFactors>(group, spread, g, s, factors[g][s][0][0]);
       }
     }
   }

@@ -145,20 +145,30 @@ TAMIZ_ALWAYS_INLINE void unpack_strip(const uint8_t* group, int strip, uint8_t* 
   }
 }
 
-/// Scales and minima of the parts of group g to where a strip of the panel has them.
-template <class W, int Part = 0>
+/// Stores `Each` numbers: those of x, or each of them twice.
+template <int Each>
+inline void store_factors(float* to, Vec x) {
+  if constexpr (Each == kLanes) return store(to, x);
+  const Ints bits = float_bits(x);
+  store(to, bits_float(low_ints(bits, bits)));
+  store(to + kLanes, bits_float(high_ints(bits, bits)));
+}
+
+/// Scales and minima of the parts of group g to where a strip of the panel has them, `Each` numbers
+/// of both.
+template <class W, int Each, int Part = 0>
 inline void unpack_factors(const uint8_t* group, const Spread<W, 1>& spread, int64_t g, int strip,
                            float* to) {
   if constexpr (Part < W::kParts) {
     if constexpr (W::kSuper) {
       const float* const numbers = spread.template at<Part>(g, 0) + strip * kLanes;
-      store(to, load(numbers));
-      if (W::kMinima) store(to + kLanes, load(numbers + kTile));
+      store_factors<Each>(to, load(numbers));
+      if (W::kMinima) store_factors<Each>(to + Each, load(numbers + kTile));
     } else {
-      store(to, W::scales(group, strip));
-      store(to + kLanes, W::minima(group, strip));
+      store_factors<Each>(to, W::scales(group, strip));
+      store_factors<Each>(to + Each, W::minima(group, strip));
     }
-    unpack_factors<W, Part + 1>(group, spread, g, strip, to + 2 * kLanes);
+    unpack_factors<W, Each, Part + 1>(group, spread, g, strip, to + 2 * Each);
   }
 }
 
@@ -173,7 +183,7 @@ __attribute__((flatten)) inline void unpack(const uint8_t* tile, int64_t groups,
     for (int strip = 0; strip < kStrips; ++strip, panel += PanelFor<W>::kStripBytes) {
       unpack_strip<W>(group, strip, panel);
       float* const factors = reinterpret_cast<float*>(panel + PanelFor<W>::kWordBytes);
-      unpack_factors<W>(group, spread, g, strip, factors);
+      unpack_factors<W, kLanes>(group, spread, g, strip, factors);
     }
   }
 }
