@@ -66,9 +66,8 @@ TAMIZ_ALWAYS_INLINE void add_few(Vec (&total)[R][T], const uint8_t* const (&grou
     for (int t = 0; t < T; ++t) {
       Vec weight_scales, minima = broadcast(0.0f);
       if constexpr (W::kSuper) {
-        const float* const numbers = spread.template at<Part>(g, t);
-        weight_scales = load(numbers);
-        if (W::kMinima) minima = load(numbers + kTile);
+        weight_scales = spread.template scales<Part>(g, t, 0);
+        if (W::kMinima) minima = spread.template minima<Part>(g, t, 0);
       } else {
         weight_scales = W::scales(group[t], 0);
         minima = W::minima(group[t], 0);

@@ -161,9 +161,8 @@ inline void unpack_factors(const uint8_t* group, const Spread<W, 1>& spread, int
                            float* to) {
   if constexpr (Part < W::kParts) {
     if constexpr (W::kSuper) {
-      const float* const numbers = spread.template at<Part>(g, 0) + strip * kLanes;
-      store_factors<Each>(to, load(numbers));
-      if (W::kMinima) store_factors<Each>(to + Each, load(numbers + kTile));
+      store_factors<Each>(to, spread.template scales<Part>(g, 0, strip));
+      if (W::kMinima) store_factors<Each>(to + Each, spread.template minima<Part>(g, 0, strip));
     } else {
       store_factors<Each>(to, W::scales(group, strip));
       store_factors<Each>(to + Each, W::minima(group, strip));

@@ -89,26 +89,27 @@ __attribute__((always_inline)) inline void prefetch_stream(const uint8_t* p) {
 }
 
 /// Scales and minima of the super-blocks of T tiles, where W has them.
-template <class W, int T>
+template <class W, int T, bool Super = W::kSuper>
 struct Spread {
+  void read(const uint8_t* const (&)[T], int64_t) {}
+};
+template <class W, int T>
+struct Spread<W, T, true> {
   /// Reads those of group g, the first of a super-block.
   void read(const uint8_t* const (&tile)[T], int64_t g) {
-    if constexpr (W::kSuper) {
 #pragma GCC unroll 8
-      for (int t = 0; t < T; ++t) W::spread(tile[t] + g * W::kGroupBytes, numbers[t]);
-    }
+    for (int t = 0; t < T; ++t) tiles[t].read(tile[t] + g * W::kGroupBytes);
   }
   template <int Part>
-  const float* at(int64_t g, int t) const {
-    if constexpr (W::kSuper) return numbers[t] + (g % 8 * W::kParts + Part) * W::kStep;
-    return nullptr;
+  Vec scales(int64_t g, int t, int strip) const {
+    return tiles[t].scales(g % 8 * W::kParts + Part, strip);
+  }
+  template <int Part>
+  Vec minima(int64_t g, int t, int strip) const {
+    return tiles[t].minima(g % 8 * W::kParts + Part, strip);
   }
 
-  static constexpr int64_t size() {
-    if constexpr (W::kSuper) return 8 * W::kParts * W::kStep;
-    return 1;
-  }
-  alignas(64) float numbers[T][size()];
+  typename W::Super tiles[T];
 };
 
 /// total[r][s] += the dequantised sums of a part of group g.
@@ -128,9 +129,8 @@ __attribute__((always_inline)) inline void add_part(Vec (&total)[R][T * kStrips]
   for (int s = 0; s < T * kStrips; ++s) {
     Vec scales, minima = broadcast(0.0f);
     if constexpr (W::kSuper) {
-      const float* const numbers = spread.template at<Part>(g, s / kStrips);
-      scales = load(numbers + s % kStrips * kLanes);
-      if (W::kMinima) minima = load(numbers + kTile + s % kStrips * kLanes);
+      scales = spread.template scales<Part>(g, s / kStrips, s % kStrips);
+      if (W::kMinima) minima = spread.template minima<Part>(g, s / kStrips, s % kStrips);
     } else {  // a part of a Panel has its own
       const uint8_t* const from = group[s / kStrips] + Part * kPartFactors;
       scales = W::scales(from, s % kStrips);
