@@ -45,6 +45,10 @@ TAMIZ_ALWAYS_INLINE Ints4 half_dot_quad(Ints4 sum, Ints4 a, Ints4 b) {
 }
 #endif
 
+#if defined(TAMIZ_DOT)
+TAMIZ_ALWAYS_INLINE bool half_any_bits(Ints4 x) { return vmaxvq_u32(as<UInts4>(x)) != 0; }
+#endif
+
 TAMIZ_ALWAYS_INLINE Ints4 half_pack_words(Ints4 a, Ints4 b) {
   const Words8 words = as<Words8>(vqmovn_high_s32(vqmovn_s32(a), b));
   return as<Ints4>(TAMIZ_SHUFFLE(Words8, words, words, 0, 2, 1, 3, 4, 6, 5, 7));

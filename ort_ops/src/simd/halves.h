@@ -170,6 +170,7 @@ TAMIZ_INTS dot_quad(Ints sum, Ints a, Ints b) {
   return {half_dot_quad<Quad % 4>(sum.low, a.low, four),
           half_dot_quad<Quad % 4>(sum.high, a.high, four)};
 }
+TAMIZ_ALWAYS_INLINE bool any_bits(Ints x) { return half_any_bits(x.low | x.high); }
 TAMIZ_ALWAYS_INLINE void store_low_bytes(void* p, Ints x) {
   const Bytes16 bytes = TAMIZ_SHUFFLE(Bytes16, as<Bytes16>(x.low), as<Bytes16>(x.high), 0, 4, 8, 12,
                                       16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
@@ -323,6 +324,19 @@ TAMIZ_ALWAYS_INLINE void split_words(const int16_t* p, int8_t* to) {
         all_of<Bytes16>(int8_t{-128});
     memcpy(to + 16 * i, &high, sizeof high);
     memcpy(to + 32 + 16 * i, &low, sizeof low);
+  }
+}
+#endif
+#if defined(TAMIZ_I8MM)
+TAMIZ_ALWAYS_INLINE void split_eights(const int16_t* p, int8_t* to) {
+  const Bytes16 low_offset = {0,    0,    0,    0,    0,    0,    0,    0,
+                              -128, -128, -128, -128, -128, -128, -128, -128};
+  for (int i = 0; i < 4; ++i) {
+    const Bytes16 x = as<Bytes16>(read<Words8>(p + 8 * i) + all_of<Words8>(int16_t{128}));
+    const Bytes16 bytes =
+        TAMIZ_SHUFFLE(Bytes16, x, x, 1, 5, 3, 7, 9, 13, 11, 15, 0, 4, 2, 6, 8, 12, 10, 14) ^
+        low_offset;
+    memcpy(to + 16 * i, &bytes, sizeof bytes);
   }
 }
 #endif

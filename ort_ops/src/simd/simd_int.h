@@ -7,6 +7,7 @@
 //   bytes_right<Bits>(x)      shifts every byte, as an unsigned one
 //   dot_quads(sum, a, b)      adds unsigned bytes of a times signed bytes of b, in fours
 //   dot_quad<Quad>(sum, a, b) .. of b the four of lane Quad, in every lane; only on ARM
+//   any_bits(x)               whether a bit is set; with TAMIZ_DOT on ARM
 //   store_low_bytes(p, x)     stores the low byte of every lane
 //   pair_words(x, to)         stores 4 kLanes integers as words, of every four in the order
 //                             0, 2, 1, 3
@@ -24,6 +25,7 @@
 //   split_words(p, to)        32 words 256 high + low, both signed, whose order is 0, 2, 1, 3 of
 //   every
 //                             four, as 32 bytes high and 32 low in order; with TAMIZ_DOT
+//   split_eights(p, to)       .. as 8 bytes high, 8 low, and so on; with TAMIZ_I8MM
 //   nonzero_bytes(p)          bit i: p[i] != 0, of 32; words_at_least(p, least): p[i] >= least
 //
 // dot_quads and store_low_bytes exist with TAMIZ_DOT, and with TAMIZ_DOT_SIGNED unsigned bytes are

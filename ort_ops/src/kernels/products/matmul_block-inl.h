@@ -52,11 +52,10 @@ __attribute__((always_inline)) inline Ints sum_start(const QuantRows& x, int64_t
 
 /// sum[r][s] = the products of one part of a group with R rows, whose group is number `at`; `bytes`
 /// are their quants, split, where a weight is multiplied as bytes.
-template <class W, int R, int T, int Part>
-__attribute__((always_inline)) inline void sum_part(Ints (&sum)[R][T * kStrips],
-                                                    const uint8_t* const (&group)[T],
-                                                    const QuantRows& x, int64_t at,
-                                                    [[maybe_unused]] const SplitRows<R>& bytes) {
+template <class W, int R, int T, int Part, bool High>
+__attribute__((always_inline)) inline void sum_part(
+    Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[T], const QuantRows& x, int64_t at,
+    [[maybe_unused]] const SplitRows<R, High>& bytes) {
   if constexpr (kByBytes<W, R>) return sum_bytes<W, R, T, Part>(sum, group, x, at, bytes);
   constexpr int S = T * kStrips;
   constexpr int kVectors = W::kVectors / W::kParts;
@@ -146,12 +145,12 @@ __attribute__((always_inline)) inline void add_part(Vec (&total)[R][T * kStrips]
 }
 
 /// total[r][s] += one group of R rows, part by part.
-template <class W, int R, int T, int Part = 0>
+template <class W, int R, int T, int Part = 0, bool High = true>
 __attribute__((always_inline)) inline void add_group(Vec (&total)[R][T * kStrips],
                                                      const uint8_t* const (&group)[T],
                                                      const Spread<W, T>& spread, const QuantRows& x,
                                                      int64_t at, int64_t g,
-                                                     const SplitRows<R>& bytes) {
+                                                     const SplitRows<R, High>& bytes) {
   if constexpr (Part < W::kParts) {
     Ints sum[R][T * kStrips];
     sum_part<W, R, T, Part>(sum, group, x, at, bytes);
@@ -230,11 +229,17 @@ __attribute__((noinline, flatten)) void multiply_block(const uint8_t* const (&ti
       if constexpr (W::kFromMemory) prefetch_ahead<W>(tile[t], next[t], g, groups);
     }
     if (W::kSuper && g % 8 == 0) spread.read(tile, g);
-    SplitRows<R> bytes;
+    alignas(64) int8_t bytes[R][2 * kGroup];
     if constexpr (kByBytes<W, R>) {
-      for (int r = 0; r < R; ++r) split_quants(x.quants + (at + r) * kGroup, bytes.bytes[r]);
+      split_rows<W>(x.quants + at * kGroup, bytes);
+      if constexpr (kLowAlone<W, R>) {
+        if (!any_high(bytes)) {
+          add_group<W, R, T>(total, group, spread, x, at, g, SplitRows<R, false>{bytes});
+          continue;
+        }
+      }
     }
-    add_group<W, R, T>(total, group, spread, x, at, g, bytes);
+    add_group<W, R, T>(total, group, spread, x, at, g, SplitRows<R>{bytes});
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {

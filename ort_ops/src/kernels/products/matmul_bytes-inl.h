@@ -6,6 +6,7 @@
 // x; as many of these as of VPDPWSSD with words, but weights are unpacked with half the
 // instructions (int4) or none (int8). The sums are exact either way. ARM multiplies bytes four
 // times as fast as words; with I8MM, the high and the low bytes of a row are two rows of a matrix.
+// Inputs of 8 bits have high bytes of 0, which one row on ARM leaves out.
 //
 // Only with TAMIZ_DOT; other levels multiply words.
 #pragma once
@@ -22,13 +23,15 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-/// The quants of a group of R rows, split.
-template <int R>
+/// The quants of a group of R rows, split; without High all high bytes are zeros.
+template <int R, bool High = true>
 struct SplitRows {
-  alignas(64) int8_t bytes[R][2 * kGroup];
+  const int8_t (*bytes)[2 * kGroup] = nullptr;
 
   const int8_t* high(int row, int quad) const { return bytes[row] + 4 * quad; }
   const int8_t* low(int row, int quad) const { return bytes[row] + kGroup + 4 * quad; }
+  /// Where rows are multiplied as matrices: 8 high bytes, then the low bytes of the same inputs.
+  const int8_t* eights(int row, int eight) const { return bytes[row] + 16 * eight; }
 };
 
 #if defined(TAMIZ_DOT)
@@ -40,6 +43,9 @@ TAMIZ_ALWAYS_INLINE void keep_order() { __asm__ volatile("" ::: "memory"); }
 /// unpacked.
 template <class W, int R>
 constexpr bool kByBytes = kIsBytes<W> && (R == 1 || kRowsOfBytes);
+/// .. and these as matrices.
+template <class W, int R>
+constexpr bool kByMatrices = kMatrices && (R > 1 || W::kPaired);
 
 /// The quants of a group of one row as bytes, x = 256 high + low, both signed: high ones of the
 /// quad of inputs q at 4q, low ones at 32 + 4q.
@@ -56,6 +62,40 @@ inline void split_quants(const int16_t* x, int8_t* bytes) {
 }
 #else
 inline void split_quants(const int16_t* x, int8_t* bytes) { split_words(x, bytes); }
+#endif
+
+/// The quants of a group of R rows.
+template <class W, int R>
+TAMIZ_ALWAYS_INLINE void split_rows(const int16_t* x, int8_t (&bytes)[R][2 * kGroup]) {
+  for (int r = 0; r < R; ++r) {
+#if defined(TAMIZ_I8MM)
+    if constexpr (kByMatrices<W, R>) {
+      split_eights(x + r * kGroup, bytes[r]);
+      continue;
+    }
+#endif
+    split_quants(x + r * kGroup, bytes[r]);
+  }
+}
+
+/// Whether products leave out high bytes that are all 0. On x86-64 memory is slower than products
+/// of one row.
+#if defined(TAMIZ_HALVES)
+template <class W, int R>
+constexpr bool kLowAlone = !kByMatrices<W, R>;
+
+/// Whether a high byte of R rows is not 0.
+template <int R>
+TAMIZ_ALWAYS_INLINE bool any_high(const int8_t (&bytes)[R][2 * kGroup]) {
+  Ints any = load_ints(bytes[0]);
+  for (int r = 1; r < R; ++r) any = bits_or(any, load_ints(bytes[r]));
+  return any_bits(any);
+}
+#else
+template <class W, int R>
+constexpr bool kLowAlone = false;
+template <int R>
+bool any_high(const int8_t (&bytes)[R][2 * kGroup]);
 #endif
 
 /// The quad of inputs `Quad` of a vector.
@@ -106,47 +146,32 @@ struct PairSums {
   TAMIZ_ALWAYS_INLINE Ints later_row() const { return odd_ints(first, second); }
 };
 
-/// Eight bytes of each of two rows, twice.
-TAMIZ_ALWAYS_INLINE Ints pair_of_rows(const int8_t* a, const int8_t* b) {
-  int64_t both[2];
-  memcpy(both, a, 8);
-  memcpy(both + 1, b, 8);
-  return twice(both);
-}
-
-/// `sum_bytes`, the high and the low bytes of a row as two rows.
-template <class W, int R, int T, int Part>
+/// `sum_bytes`, the high and the low bytes of a row as two rows. A strip at a time: the sums of
+/// more have no room in the registers beside the totals.
+template <class W, int R, int T, int Part, bool High>
 __attribute__((always_inline)) inline void sum_matrices(Ints (&sum)[R][T * kStrips],
                                                         const uint8_t* const (&group)[T],
                                                         const QuantRows& x, int64_t at,
-                                                        const SplitRows<R>& bytes) {
-  constexpr int S = T * kStrips, kQuads = 8 / W::kParts;
-  PairSums pairs[R][S];
+                                                        const SplitRows<R, High>& bytes) {
+  constexpr int kQuads = 8 / W::kParts;
 #pragma GCC unroll 8
-  for (int q = Part * kQuads; q < (Part + 1) * kQuads; q += 2) {
-    Ints w[S], later_w[S];
+  for (int s = 0; s < T * kStrips; ++s) {
+    const uint8_t* const from = group[s / kStrips];
+    PairSums pairs[R];
 #pragma GCC unroll 8
-    for (int s = 0; s < S; ++s) {
-      const uint8_t* const from = group[s / kStrips];
+    for (int q = Part * kQuads; q < (Part + 1) * kQuads; q += 2) {
       const Ints a = quads_of<W>(from, s % kStrips, q), b = quads_of<W>(from, s % kStrips, q + 1);
-      w[s] = W::kPaired ? a : low_ints(a, b);
-      later_w[s] = W::kPaired ? b : high_ints(a, b);
+      const Ints w = W::kPaired ? a : low_ints(a, b), later_w = W::kPaired ? b : high_ints(a, b);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) pairs[r].add(w, later_w, twice(bytes.eights(r, q / 2)));
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const Ints both = pair_of_rows(bytes.high(r, q), bytes.low(r, q));
-#pragma GCC unroll 8
-      for (int s = 0; s < S; ++s) pairs[r][s].add(w[s], later_w[s], both);
+      const Ints offset = all_ints(-kByteOffset<W> * quant_sum<W, Part>(x, at + r));
+      const Ints scaled = ints_plus(ints_left<8>(pairs[r].row()), pairs[r].later_row());
+      sum[r][s] = kByteOffset<W> == 0 ? scaled : ints_plus(offset, scaled);
     }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    const Ints offset = all_ints(-kByteOffset<W> * quant_sum<W, Part>(x, at + r));
-#pragma GCC unroll 8
-    for (int s = 0; s < S; ++s) {
-      const Ints scaled = ints_plus(ints_left<8>(pairs[r][s].row()), pairs[r][s].later_row());
-      sum[r][s] = ints_plus(offset, scaled);
-    }
+    keep_order();
   }
 }
 
@@ -165,25 +190,25 @@ TAMIZ_ALWAYS_INLINE Ints dot_each(Ints sum, const Ints (&w)[8], Ints x) {
 }
 
 /// high[s], low[s] += the quads from `Quad` to `End` of a tile with both bytes of x.
-template <class W, int Quad, int End>
+template <class W, int Quad, int End, bool High>
 TAMIZ_ALWAYS_INLINE void dot_tile(Ints (&high)[kStrips], Ints (&low)[kStrips], const uint8_t* group,
                                   Ints high_x, Ints low_x) {
   if constexpr (Quad < End) {
     for (int s = 0; s < kStrips; ++s) {
       const Ints w = quads_of<W>(group, s, Quad);
-      high[s] = dot_quad<Quad>(high[s], w, high_x);
+      if (High) high[s] = dot_quad<Quad>(high[s], w, high_x);
       low[s] = dot_quad<Quad>(low[s], w, low_x);
     }
     keep_order();
-    dot_tile<W, Quad + 1, End>(high, low, group, high_x, low_x);
+    dot_tile<W, Quad + 1, End, High>(high, low, group, high_x, low_x);
   }
 }
 
 /// `sum_bytes` of one row, which needs nothing unpacked twice: a whole tile at a time, so that an
 /// addition to a sum waits less for the one before.
-template <class W, int T, int Part>
+template <class W, int T, int Part, bool High>
 TAMIZ_ALWAYS_INLINE void sum_row(Ints (&sum)[1][T * kStrips], const uint8_t* const (&group)[T],
-                                 Ints start, const SplitRows<1>& bytes) {
+                                 Ints start, const SplitRows<1, High>& bytes) {
   constexpr int kFirst = Part * 8 / W::kParts, kEnd = kFirst + 8 / W::kParts;
   const Ints high_x = load_ints(bytes.high(0, 0)), low_x = load_ints(bytes.low(0, 0));
 #pragma GCC unroll 8
@@ -193,22 +218,22 @@ TAMIZ_ALWAYS_INLINE void sum_row(Ints (&sum)[1][T * kStrips], const uint8_t* con
       high[s] = all_ints(0);
       low[s] = start;
     }
-    dot_tile<W, kFirst, kEnd>(high, low, group[t], high_x, low_x);
+    dot_tile<W, kFirst, kEnd, High>(high, low, group[t], high_x, low_x);
     for (int s = 0; s < kStrips; ++s) {
-      sum[0][t * kStrips + s] = ints_plus(low[s], ints_left<8>(high[s]));
+      sum[0][t * kStrips + s] = High ? ints_plus(low[s], ints_left<8>(high[s])) : low[s];
     }
   }
 }
 
 /// sum[r][s] = the products of one part of a group, number `at` of the rows, whose quants are
 /// split. Several rows take strip by strip, so that what is unpacked stays in registers.
-template <class W, int R, int T, int Part>
+template <class W, int R, int T, int Part, bool High>
 __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips],
                                                      const uint8_t* const (&group)[T],
                                                      const QuantRows& x, int64_t at,
-                                                     const SplitRows<R>& bytes) {
+                                                     const SplitRows<R, High>& bytes) {
 #if defined(TAMIZ_I8MM)
-  if constexpr (R > 1 || W::kPaired) return sum_matrices<W, R, T, Part>(sum, group, x, at, bytes);
+  if constexpr (kByMatrices<W, R>) return sum_matrices<W, R, T, Part>(sum, group, x, at, bytes);
 #endif
   constexpr int kFirst = Part * 8 / W::kParts, kEnd = kFirst + 8 / W::kParts;
   Ints start[R];
@@ -224,9 +249,10 @@ __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips]
     for (int q = kFirst; q < kEnd; ++q) w[q] = quads_of<W>(group[s / kStrips], s % kStrips, q);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
+      sum[r][s] = dot_each<kFirst, kEnd>(start[r], w, load_ints(bytes.low(r, 0)));
+      if (!High) continue;
       const Ints high = dot_each<kFirst, kEnd>(all_ints(0), w, load_ints(bytes.high(r, 0)));
-      const Ints low = dot_each<kFirst, kEnd>(start[r], w, load_ints(bytes.low(r, 0)));
-      sum[r][s] = ints_plus(low, ints_left<8>(high));
+      sum[r][s] = ints_plus(sum[r][s], ints_left<8>(high));
     }
     keep_order();
   }
@@ -258,11 +284,11 @@ __attribute__((always_inline)) inline void dot_bytes_of(Ints (&high)[R][S], Ints
 
 /// sum[r][s] = the products of one part of a group, number `at` of the rows, whose quants are
 /// split.
-template <class W, int R, int T, int Part>
+template <class W, int R, int T, int Part, bool High>
 __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips],
                                                      const uint8_t* const (&group)[T],
                                                      const QuantRows& x, int64_t at,
-                                                     const SplitRows<R>& bytes) {
+                                                     const SplitRows<R, High>& bytes) {
   constexpr int S = T * kStrips, kVectors = W::kVectors / W::kParts;
   Ints high[R][S];
 #pragma GCC unroll 8
@@ -294,10 +320,15 @@ __attribute__((always_inline)) inline void sum_bytes(Ints (&sum)[R][T * kStrips]
 
 template <class W, int R>
 constexpr bool kByBytes = false;
-template <class W, int R, int T, int Part>
+template <class W, int R, int T, int Part, bool High>
 void sum_bytes(Ints (&sum)[R][T * kStrips], const uint8_t* const (&group)[T], const QuantRows& x,
-               int64_t at, const SplitRows<R>& bytes);
-void split_quants(const int16_t* x, int8_t* bytes);
+               int64_t at, const SplitRows<R, High>& bytes);
+template <class W, int R>
+constexpr bool kLowAlone = false;
+template <class W, int R>
+void split_rows(const int16_t* x, int8_t (&bytes)[R][2 * kGroup]);
+template <int R>
+bool any_high(const int8_t (&bytes)[R][2 * kGroup]);
 template <class W>
 void store_quads(const uint8_t* group, int strip, int q, uint8_t* to, int64_t step);
 
