@@ -1,9 +1,13 @@
 // Runs one product of tamiz, for benchmarks/kernels/mca.py: compiled like a level, without its
-// dispatch. Weights and inputs are zeros, on which no instruction depends.
+// dispatch. Weights are zeros, on which no instruction depends. On inputs one does: whether their
+// high bytes are zeros, which those of 8 bits are.
 //
 //   tamiz FORMAT ROWS BITS GROUPS       BITS of the inputs, 16 or 8; GROUPS of 32 inputs
 #include <stdlib.h>
 #include <string.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "kernels/products/bytes-inl.h"
 #include "kernels/products/matmul-inl.h"
@@ -42,7 +46,9 @@ int main(int, char** arguments) {
   a.outputs = kOutputs;
   a.y = y;
   a.y_stride = kOutputs;
+  const bool of_bytes = atoi(arguments[3]) == 8;
+  std::fill(std::begin(words), std::end(words), of_bytes ? 1 : 256);
   const ByteRows x{rows, groups, bytes, scales, half_sums};
-  measured(arguments[1], a, atoi(arguments[3]) == 8 ? &x : nullptr);
+  measured(arguments[1], a, of_bytes && rows >= kByteRows ? &x : nullptr);
   finished();
 }
