@@ -65,6 +65,12 @@ def test_a_large_body_is_refused(chunked: bool) -> None:
         (b'{"messages": [{"role": "user"}], "grammar": ""}', "grammar is malformed"),
         (b'{"messages": [{"role": "user"}], "logit_bias": {"x": 1}}', "x"),
         (b'{"messages": [{"role": "user"}], "n": 1000}', "n: Input should be less than"),
+        (b'{"messages": [{"role": "user"}], "n": 1.5}', "n: Input should be a valid integer"),
+        (b'{"messages": [{"role": "user"}], "stream": 1}', "stream: Input should be a valid bool"),
+        (
+            b'{"messages": [{"role": "user"}], "top_p": "1"}',
+            "top_p: Input should be a valid number",
+        ),
     ],
 )
 def test_a_bad_request_is_said_in_one_sentence(
@@ -156,6 +162,12 @@ def test_metrics_count_and_hold_no_text(client: TestClient) -> None:
     assert "tamiz_completion_tokens_total" in text
     assert "tamiz_time_to_first_token_seconds_count" in text
     assert "secret" not in text
+
+
+def test_a_number_without_a_fraction_is_whole(client: TestClient) -> None:
+    body, headers = b'{"prompt": "hello", "max_tokens": 2.0}', {"Content-Type": "application/json"}
+    reply = client.post("/v1/completions", content=body, headers=headers)
+    assert reply.json()["usage"]["completion_tokens"] <= 2
 
 
 def test_a_prompt_of_tokens_that_are_not_there_is_refused(client: TestClient) -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tamiz.files.errors import TamizError
 from tamiz.runtime.sampling import Sampling
 from tamiz.serving.chat import GrammarKind, Wish
 from tamiz.serving.errors import bad_request
 
+
+def _whole(value: Any) -> Any:
+    """1.0 is an integer in JSON Schema, so it is one here."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 #: Answers to one request, and strings that end them.
@@ -18,9 +25,12 @@ MOST_CHOICES, MOST_STOPS = 16, 16
 
 
 class Body(BaseModel):
-    """A request; fields that it does not know are kept, to be reported."""
+    """A request; fields that it does not know are kept, to be reported.
 
-    model_config = ConfigDict(extra="allow")
+    A field of another type is refused, as OpenAI's API does: the text "0.7" is no number.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -55,15 +65,15 @@ class Generation(Body):
     model: str | None = None
     temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
+    top_k: Annotated[Whole, Field(ge=0)] = 0
     min_p: Probability = 0.0
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    seed: Annotated[Whole, Field(ge=-(2**63), lt=2**63)] | None = None
     frequency_penalty: Penalty = 0.0
     presence_penalty: Penalty = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
     stop: str | list[str] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    n: Annotated[Whole, Field(ge=1, le=MOST_CHOICES)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     grammar: str | Grammar | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tamiz.files.errors import TamizError
-from tamiz.serving.api.bodies import Body, Generation
+from tamiz.serving.api.bodies import Body, Generation, Whole
 from tamiz.serving.catalog import ServedDecoder
 from tamiz.serving.chat import GrammarKind, Turn, Wish, read_turn
 from tamiz.serving.errors import bad_request
@@ -76,10 +76,10 @@ class ChatBody(Generation):
     """A request of ``/v1/chat/completions``."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[Whole, Field(ge=1)] | None = None
+    max_tokens: Annotated[Whole, Field(ge=1)] | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    top_logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None

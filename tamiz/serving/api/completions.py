@@ -13,7 +13,7 @@ from starlette.responses import Response
 from tamiz.files.errors import TamizError
 from tamiz.runtime.logprobs import TokenLogprob
 from tamiz.runtime.text.tokenizer import Tokenizer
-from tamiz.serving.api.bodies import Generation
+from tamiz.serving.api.bodies import Generation, Whole
 from tamiz.serving.api.replies import STREAMED, new_id, now, stream, usage
 from tamiz.serving.api.served import reply, started, state_of
 from tamiz.serving.catalog import ServedDecoder
@@ -25,18 +25,18 @@ from tamiz.serving.requests import End
 router = APIRouter()
 #: Prompts of one request.
 MOST_PROMPTS = 64
-Token = Annotated[int, Field(ge=0, lt=2**31)]
+Token = Annotated[Whole, Field(ge=0, lt=2**31)]
 
 
 class CompletionBody(Generation):
     """A request of ``/v1/completions``."""
 
     prompt: str | list[str] | list[Token] | list[list[Token]]
-    max_tokens: Annotated[int, Field(ge=1)] | None = 16
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    max_tokens: Annotated[Whole, Field(ge=1)] | None = 16
+    logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
     echo: bool | None = None
     suffix: str | None = None
-    best_of: int | None = None
+    best_of: Whole | None = None
 
     def prompts(self, tokenizer: Tokenizer) -> list[list[int]]:
         """The token ids of each prompt.

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tamiz.files.errors import TamizError
-from tamiz.serving.api.bodies import Body
+from tamiz.serving.api.bodies import Body, Whole
 from tamiz.serving.api.served import reply, state_of
 from tamiz.serving.errors import bad_request
 
@@ -27,7 +27,7 @@ class EmbeddingBody(Body):
     model: str | None = None
     input: str | list[str]
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    dimensions: Annotated[Whole, Field(ge=1)] | None = None
     user: str | None = None
 
 

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 import tamiz
 from tamiz.files.errors import TamizError
-from tamiz.serving.api.bodies import Body
+from tamiz.serving.api.bodies import Body, Whole
 from tamiz.serving.api.served import reply, state_of
 from tamiz.serving.catalog import Served
 from tamiz.serving.errors import bad_request
@@ -52,7 +52,7 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     """A request of ``/detokenize``."""
 
-    tokens: list[Annotated[int, Field(ge=0, lt=2**31)]]
+    tokens: list[Annotated[Whole, Field(ge=0, lt=2**31)]]
     model: str | None = None
 
 

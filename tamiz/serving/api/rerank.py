@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tamiz.files.errors import TamizError
-from tamiz.serving.api.bodies import Body
+from tamiz.serving.api.bodies import Body, Whole
 from tamiz.serving.api.served import reply, state_of
 from tamiz.serving.errors import bad_request
 
@@ -31,7 +31,7 @@ class RerankBody(Body):
     model: str | None = None
     query: Annotated[str, Field(min_length=1)]
     documents: Annotated[list[str | Document], Field(min_length=1, max_length=MOST_DOCUMENTS)]
-    top_n: Annotated[int, Field(ge=1)] | None = None
+    top_n: Annotated[Whole, Field(ge=1)] | None = None
     return_documents: bool = False
 
 

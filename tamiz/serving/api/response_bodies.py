@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tamiz.serving.api.bodies import Body, Generation
+from tamiz.serving.api.bodies import Body, Generation, Whole
 from tamiz.serving.api.chat_bodies import (
     Effort,
     JsonSchema,
@@ -72,9 +72,9 @@ class ResponseBody(Generation):
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool = True
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    include: tuple[str, ...] = ()
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    max_output_tokens: Annotated[Whole, Field(ge=1)] | None = None
+    include: list[str] = Field(default_factory=list)
+    top_logprobs: Annotated[Whole, Field(ge=0, le=20)] | None = None
     text: Text = Field(default_factory=Text)
     tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | AllowedChoice = "auto"
