@@ -200,6 +200,24 @@ def paged_attention(
     return [y, *presents]
 
 
+def _near(table: Array, distance: Array) -> Array:
+    """A table [.., 2 reach + 1] at distances; beyond the reach what is at its ends."""
+    reach = table.shape[-1] // 2
+    found: Array = table[..., reach + np.clip(distance, -reach, reach)]
+    return found
+
+
+def _relative(q: Array, k: Array, c2p: Array | None, p2c: Array | None, column: Array) -> Array:
+    """q_i c2p[:, b] + k_j p2c[:, b] with b = column[i, j], [heads, queries, keys]."""
+    query, key = np.indices(column.shape)
+    found = np.zeros((len(q), *column.shape))
+    if c2p is not None:
+        found += (q @ c2p)[:, query, column]
+    if p2c is not None:
+        found += (k @ p2c)[:, key, column]
+    return found
+
+
 def _stored(
     keys: Array, values: Array, cache_bits: int, mean: Array | None, scale: Array | None
 ) -> list[Array]:
@@ -281,9 +299,15 @@ def text_attention(
     text_begins: Array | None = None,
     inverse_frequency: Array | None = None,
     distance_bias: Array | None = None,
+    c2p: Array | None = None,
+    p2c: Array | None = None,
+    buckets: Array | None = None,
     *,
     num_heads: int,
+    kv_heads: int = 0,
     scale: float = 0.0,
+    causal: int = 0,
+    reach: int = 0,
 ) -> list[Array]:
     """y = softmax(scale q k^T + bias) v over the tokens of a text, 0 where none is visible.
 
@@ -298,17 +322,25 @@ def text_attention(
         attention_mask = np.ones((1, tokens), np.int64)
     y = np.zeros(q.shape)
     for row, begin, end in rows:
-        heads = [x[row, begin:end].reshape(1, -1, num_heads, dim) for x in (q, k, v)]
+        heads = [x[row, begin:end].reshape(1, end - begin, -1, dim) for x in (q, k, v)]
         if inverse_frequency is not None:
             places = np.arange(end - begin)[None]
             heads[:2] = [rotate(x, places, inverse_frequency, 1.0) for x in heads[:2]]
         turned = [x[0].astype(np.float64).transpose(1, 0, 2) for x in heads]
-        score = (scale or dim**-0.5) * (turned[0] @ turned[1].transpose(0, 2, 1))
+        turned[1:] = [x.repeat(num_heads // (kv_heads or num_heads), axis=0) for x in turned[1:]]
+        score = turned[0] @ turned[1].transpose(0, 2, 1)
+        column = np.arange(end - begin)
+        distance = column - column[:, np.newaxis]
+        if buckets is not None:
+            score = score + _relative(turned[0], turned[1], c2p, p2c, _near(buckets, distance))
+        score = (scale or dim**-0.5) * score
         if distance_bias is not None:
-            reach, column = distance_bias.shape[1] // 2, np.arange(end - begin)
-            distance = np.clip(column - column[:, np.newaxis], -reach, reach)
-            score = score + distance_bias[:, reach + distance]
+            score = score + _near(distance_bias, distance)
         seen = np.broadcast_to(attention_mask[row, begin:end] != 0, score.shape)
+        if reach:
+            seen = seen & (np.abs(distance) <= reach)
+        if causal:
+            seen = seen & (distance <= 0)
         score = np.where(seen, score, -np.inf)
         top = np.where(seen.any(-1), score.max(-1), 0)[..., np.newaxis]
         p = np.exp(score - top)

@@ -15,14 +15,26 @@ OPTIONS = {
     "plain": {},
     "scale": {"scale": 0.3},
     "rotary": {"rotary": True},
-    "bias": {"reach": 30},
-    "all": {"scale": 0.3, "rotary": True, "reach": 200},
+    "bias": {"bias": 30},
+    "all": {"scale": 0.3, "rotary": True, "bias": 200},
+    "near": {"reach": 3},
+    "far": {"reach": 64, "rotary": True, "bias": 30},
+    "c2p": {"relative": {"c2p"}, "scale": 0.3},
+    "p2c": {"relative": {"p2c"}, "reach": 20},
+    "c2p and p2c": {"relative": {"c2p", "p2c"}},
+    "causal": {"causal": 1},
+    "causal, near": {"causal": 1, "reach": 9, "rotary": True, "kv_heads": 1},
+    "grouped": {"kv_heads": 1, "relative": {"c2p", "p2c"}},
 }
+ATTRIBUTES = ("scale", "reach", "causal", "kv_heads")
+#: Columns of tables of positions: some vectors of them and a part of one.
+COLUMNS = 75
 
 
-def inputs(batch: int, tokens: int) -> list[np.ndarray]:
+def inputs(batch: int, tokens: int, kv_heads: int = HEADS) -> list[np.ndarray]:
     random = np.random.default_rng(tokens)
-    return [random.standard_normal((batch, tokens, HEADS * DIM), np.float32) for _ in range(3)]
+    widths = (HEADS * DIM, kv_heads * DIM, kv_heads * DIM)
+    return [random.standard_normal((batch, tokens, width), np.float32) for width in widths]
 
 
 def bias(reach: int) -> np.ndarray:
@@ -30,15 +42,27 @@ def bias(reach: int) -> np.ndarray:
     return random.standard_normal((HEADS, 2 * reach + 1), np.float32)
 
 
+def positions(names: set[str]) -> list[np.ndarray | None]:
+    """c2p, p2c and their buckets: in no order, and some distances have the same."""
+    if not names:
+        return [None] * 3
+    random = np.random.default_rng(len(names))
+    shape = (HEADS, DIM, COLUMNS)
+    tables = [random.standard_normal(shape, np.float32) / 2 for _ in range(2)]
+    given = [t if each in names else None for each, t in zip(("c2p", "p2c"), tables, strict=True)]
+    return [*given, random.integers(0, COLUMNS, 2 * 50 + 1)]
+
+
 def run(qkv, mask, begins, options, isa, threads=1, of=tamiz_ops.run) -> np.ndarray:
-    attributes = {k: v for k, v in options.items() if k == "scale"}
+    attributes = {k: v for k, v in options.items() if k in ATTRIBUTES}
     frequency = (1000.0 ** -np.linspace(0, 1, DIM // 4)).astype(np.float32)
     given = [
         *qkv,
         mask,
         begins,
         frequency if "rotary" in options else None,
-        bias(options["reach"]) if "reach" in options else None,
+        bias(options["bias"]) if "bias" in options else None,
+        *positions(options.get("relative", set())),
     ]
     if of is tamiz_ops.run:
         attributes |= {"isa": isa, "threads": threads}
@@ -54,7 +78,7 @@ def test_it_is_what_the_reference_computes(options, isa: str) -> None:
         mask = np.ones((3, tokens), np.int64)
         mask[1, tokens // 2 + 1 :] = 0
         mask[2, : tokens // 3] = 0
-        qkv = inputs(3, tokens)
+        qkv = inputs(3, tokens, options.get("kv_heads", HEADS))
         found = run(qkv, mask, None, options, isa)
         expected = run(qkv, mask, None, options, isa, of=reference.run)
         np.testing.assert_allclose(found, expected, atol=2e-5)
@@ -63,7 +87,7 @@ def test_it_is_what_the_reference_computes(options, isa: str) -> None:
 @pytest.mark.parametrize("isa", tamiz_ops.cpu()["isas"])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_a_text_has_the_same_bits_alone_padded_and_beside_others(options, isa: str) -> None:
-    texts = [inputs(1, tokens) for tokens in LENGTHS]
+    texts = [inputs(1, tokens, options.get("kv_heads", HEADS)) for tokens in LENGTHS]
     alone = [
         run(text, np.ones((1, n), np.int64), np.zeros(1, np.int64), options, isa)
         for text, n in zip(texts, LENGTHS, strict=True)
@@ -93,6 +117,33 @@ def test_a_bias_of_another_shape_is_refused(shape: tuple[int, int]) -> None:
     given = [*inputs(1, 4), np.ones((1, 4), np.int64), None, None, np.zeros(shape, np.float32)]
     with pytest.raises(ValueError, match=r"distance_bias has shape .*, expected \[3, an odd"):
         tamiz_ops.run("TextAttention", given, num_heads=HEADS)
+
+
+TABLE = np.zeros((HEADS, DIM, 4), np.float32)
+
+
+@pytest.mark.parametrize(("given", "reason"), [
+    ([TABLE, None, None], "expected buckets with c2p or p2c"),
+    ([None, None, np.zeros(3, np.int64)], "expected buckets with c2p or p2c"),
+    ([TABLE, TABLE[..., 1:], np.zeros(3, np.int64)], r"p2c has shape .* expected \[3, 20, 4\]"),
+    ([TABLE, None, np.zeros(4, np.int64)], "buckets has 4 elements, expected an odd number"),
+    ([TABLE, None, np.array([0, 4, 0])], "buckets has 4, expected 0 to 3"),
+    ([TABLE, None, np.array([0, -1, 0])], "buckets has -1, expected 0 to 3"),
+])  # fmt: skip
+def test_tables_of_positions_that_do_not_fit(given: list[np.ndarray | None], reason: str) -> None:
+    first = [*inputs(1, 4), np.ones((1, 4), np.int64), None, None, None]
+    with pytest.raises(ValueError, match=reason):
+        tamiz_ops.run("TextAttention", [*first, *given], num_heads=HEADS)
+
+
+@pytest.mark.parametrize(("option", "reason"), [
+    ({"reach": -1}, "reach is -1, expected 0 or more"),
+    ({"kv_heads": 2}, "kv_heads is 2, expected a divisor of num_heads 3"),
+    ({"kv_heads": 1}, r"k has shape \[1, 4, 60\], expected \[1, 4, 20\]"),
+])  # fmt: skip
+def test_attributes_that_do_not_fit(option: dict[str, int], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        run(inputs(1, 4), np.ones((1, 4), np.int64), None, option, None)
 
 
 @pytest.mark.parametrize(("begins", "reason"), [

@@ -4,8 +4,8 @@
 //   m' = max(m, max_j q.k_j)     p_j = exp(q.k_j - m')     a = exp(m - m')
 //   s' = a s + sum_j p_j         y' = a y + sum_j p_j v_j          at the end: y / s
 //
-// With a soft cap c, c tanh(q.k_j / c) stands for q.k_j (soft_cap-inl.h). A bias of the distance of
-// row and key is added to that.
+// With a soft cap c, c tanh(q.k_j / c) stands for q.k_j (soft_cap-inl.h). A bias of row and key is
+// added to that.
 //
 // A range of keys (kRangeKeys) begins anew; ranges are joined in their order by
 //
@@ -25,6 +25,7 @@
 #include "kernels/attention/attention_row_floats-inl.h"
 #include "kernels/attention/attention_tile_bytes-inl.h"
 #include "kernels/attention/attention_tile_floats-inl.h"
+#include "kernels/attention/relative_scores-inl.h"
 #include "simd/target.h"
 
 namespace tamiz {
@@ -96,8 +97,9 @@ inline void merge(const float* partial, int64_t partial_stride, const float* sta
   for (int64_t d = 0; d < dim; ++d) out[d] *= factor;
 }
 
-constexpr AttentionKernels attention_kernels = {
-    kTileVecs * kLanes, work_floats, store_row, rotary_angles, rotate, attend, merge};
+constexpr AttentionKernels attention_kernels = {kTileVecs * kLanes, work_floats, store_row,
+                                                rotary_angles,      rotate,      attend,
+                                                relative_scores,    merge};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

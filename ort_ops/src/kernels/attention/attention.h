@@ -46,8 +46,9 @@ struct AttendArgs {
   int64_t sink_end;                // keys before it are seen from everywhere
   int64_t dim, group, past;
   float softcap;      // of the scores (soft_cap-inl.h); 0: none
-  const float* bias;  // bias[r - j] is added to the score of row r and key j, to none after a cap;
-                      // read up to kMostTileRows beyond the last row; null: none
+  const float* bias;  // bias[j * bias_stride + r] is added to the score of row first_row + r and
+                      // key j, to none after a cap; read for kMostTileRows rows; null: none
+  int64_t bias_stride;
   const float* sink;  // [group], a logit that joins the sum of a query head's softmax; null: none
   float* work;        // work_floats(rows, dim, bytes) floats
   float* out;         // row r goes to out + r / group * out_stride + r % group * dim
@@ -55,6 +56,24 @@ struct AttendArgs {
   float* stats;  // [rows, 2]: largest score and sum, and `out` is not divided by the sum;
                  // null: it is
 };
+
+/// What DeBERTa adds to the scores of some query rows and keys: see relative_scores-inl.h.
+struct RelativeArgs {
+  const float* query;     // [rows, dim]: scaled
+  const float* keys;      // [key_count, dim]
+  const float* c2p;       // [dim, columns]; null: none
+  const float* p2c;       // [dim, columns]; null: none
+  const int32_t* column;  // column[j - r] of both is that of row r and key j
+  int64_t rows;           // at most kMostTileRows
+  int64_t key_count, dim, columns;
+  float scale;  // of the scores of p2c
+  float* work;  // [max(rows, kRelativeKeys), columns]
+  float* out;   // out[j * out_stride + r]
+  int64_t out_stride;
+};
+
+/// Keys whose scores with positions are summed at a time.
+constexpr int64_t kRelativeKeys = 8;
 
 struct AttentionKernels {
   int64_t tile_rows;
@@ -74,6 +93,8 @@ struct AttentionKernels {
                  float scale, float* y);
 
   void (*attend)(const AttendArgs&);
+
+  void (*relative_scores)(const RelativeArgs&);
 
   /// Joins what `attend` left for one row over `splits` parts of the keys, in their order, into
   /// `out` [dim]; `sink` is the row's own, or null.

@@ -60,7 +60,7 @@ inline void show_scores(const AttendArgs& a, const Block& block, int64_t row, Fe
     store(score + j, soft_cap(load(score + j), a.softcap));
   }
   for (int j = 0; j < block.count && a.bias; ++j) {
-    score[j] += a.bias[a.first_row + row - static_cast<int64_t>(block.position[j])];
+    score[j] += a.bias[static_cast<int64_t>(block.position[j]) * a.bias_stride + row];
   }
   for (int j = 0; j < block.count; j += kLanes) {
     store(score + j, seen(a, load(block.position + j), first, last, load(score + j)));

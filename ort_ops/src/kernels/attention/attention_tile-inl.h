@@ -69,7 +69,7 @@ inline void change_scores(const AttendArgs& a, const Block& block, bool all, Til
     float* score = w.score + j * w.kRows;
     const Vec position = broadcast(block.position[j]);
     const float* bias =
-        a.bias ? a.bias + a.first_row - static_cast<int64_t>(block.position[j]) : nullptr;
+        a.bias ? a.bias + static_cast<int64_t>(block.position[j]) * a.bias_stride : nullptr;
     for (int c = 0; c < V; ++c) {
       Vec changed = load(score + c * kLanes);
       if (a.softcap != 0.0f) changed = soft_cap(changed, a.softcap);

@@ -1,4 +1,4 @@
-// Attention of encoders: every token of a text sees the tokens on both sides.
+// Attention over whole texts: every token sees the tokens on both sides, or those before it.
 //
 // Phases: `store` rotates and scales queries and keys and lays them and the values out by heads.
 // `attend` computes y with the kernel of decoders. A text is a row of the batch, or where
@@ -14,27 +14,10 @@
 #include "base/scratch.h"
 #include "base/shapes.h"
 #include "kernels/kernels.h"
+#include "ops/attention/text_attention_ports.h"
 
 namespace tamiz {
 namespace {
-
-#define TEXT_ATTENTION_INPUTS(PORT)                                                                \
-  PORT(q, float32, required, "[batch, tokens, num_heads * head size]")                             \
-  PORT(k, float32, required, "the shape of q")                                                     \
-  PORT(v, float32, required, "the shape of q")                                                     \
-  PORT(attention_mask, int64, required, "[batch, tokens]: 0 hides a key; not read with texts")     \
-  PORT(                                                                                            \
-      text_begins, int64, optional,                                                                \
-      "[1] or [tokens], an input of the graph: the texts of a batch of one row. Element t is the " \
-      "first token of the text of token t. One element: as if omitted, each row is a text")        \
-  PORT(inverse_frequency, float32, optional,                                                       \
-       "[rotated dimensions / 2]: as for Attention, with positions that begin at 0 in each text")  \
-  PORT(distance_bias, float32, optional,                                                           \
-       "[num_heads, 2 reach + 1]: element reach + d is added to the scores of query i and key "    \
-       "i + d; beyond the reach its first or last one")
-#define TEXT_ATTENTION_OUTPUTS(PORT) PORT(y, float32, required, "the shape of q")
-TAMIZ_PORTS(TextAttentionInput, TEXT_ATTENTION_INPUTS);
-TAMIZ_PORTS(TextAttentionOutput, TEXT_ATTENTION_OUTPUTS);
 
 using In = TextAttentionInput;
 using Out = TextAttentionOutput;
@@ -56,13 +39,17 @@ struct Layout {
   int64_t texts, tiles, units_a_task, tasks, work_stride, rows_stride;
   bool packed;
   ScratchPart<Text> text;
-  ScratchPart<float> q, k, v;  // [texts, heads, tokens of the text, dim]
+  ScratchPart<float> q, k, v;  // [texts, heads, tokens of the text, dim], of k and v kv_heads
   ScratchPart<float> work;     // of the kernel `attend`, by task
   ScratchPart<float> rows;     // of y, by task
   ScratchPart<float> angles;   // cosines and sines, by task of `store`
   ScratchPart<int64_t> pages;  // 0, 1, ..: where there is no mask, keys lie in their order
   int64_t bias_stride;
-  ScratchPart<float> bias;  // by head, of query - key from 1 - longest on; read beyond its end
+  ScratchPart<float> bias;      // by head, of query - key from 1 - longest on; read beyond its end
+  int64_t columns;              // of c2p and p2c
+  ScratchPart<int32_t> column;  // b(d) of key - query, from 1 - longest on
+  int64_t relative_stride;      // floats of a task
+  ScratchPart<float> relative;  // what c2p and p2c add: [longest, tile rows]; work
 
   const Text& at(std::byte* scratch, int64_t Text::* begin, int64_t index) const {
     const Text* all = text.in(scratch);
@@ -75,6 +62,8 @@ const Layout& layout_of(const Call& call) { return *reinterpret_cast<const Layou
 
 bool has_texts(const Tensor& begins) { return begins && begins.shape.dims[0] > 1; }
 
+bool has_relative(Ports inputs) { return inputs[In::c2p] || inputs[In::p2c]; }
+
 /// Whether a text begins at token t.
 bool begins_text(const int64_t* begins, int64_t t) { return begins[t] == t; }
 
@@ -82,14 +71,25 @@ class TextAttention : public Stage {
  public:
   TextAttention(const Attributes& attributes, const Kernels& kernels)
       : heads_(attributes.ints.at("num_heads")),
+        kv_heads_(attributes.ints.at("kv_heads") ? attributes.ints.at("kv_heads") : heads_),
         scale_(attributes.floats.at("scale")),
+        causal_(attributes.ints.at("causal") != 0),
+        reach_(attributes.ints.at("reach")),
         kernels_(kernels.attention) {
     if (heads_ < 1) {
       throw Error("num_heads is " + std::to_string(heads_) + ", expected a positive number");
     }
+    if (kv_heads_ < 1 || heads_ % kv_heads_) {
+      throw Error("kv_heads is " + std::to_string(kv_heads_) +
+                  ", expected a divisor of num_heads " + std::to_string(heads_));
+    }
+    if (reach_ < 0) throw Error("reach is " + std::to_string(reach_) + ", expected 0 or more");
   }
 
-  void infer(Ports inputs, Ports outputs) const override;
+  void infer(Ports inputs, Ports outputs) const override {
+    check_text_attention(inputs, heads_, kv_heads_);
+    outputs[Out::y].shape = inputs[In::q].shape;
+  }
   size_t scratch_bytes(const Call& call) const override {
     Layout l;
     return lay_out(call, l);
@@ -109,6 +109,9 @@ class TextAttention : public Stage {
  private:
   size_t lay_out(const Call& call, Layout& l) const;
   void spread_bias(const Call& call, const Layout& l) const;
+  void spread_columns(const Call& call, const Layout& l) const;
+  void add_relative(const Call& call, const Layout& l, int64_t task, int64_t head,
+                    AttendArgs& a) const;
   void store(const Call& call, const Layout& l, int64_t task) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
 
@@ -134,57 +137,16 @@ class TextAttention : public Stage {
     }
   }
 
-  const int64_t heads_;
+  float scale(const Layout& l) const {
+    return scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
+  }
+
+  const int64_t heads_, kv_heads_;
   const float scale_;
+  const bool causal_;
+  const int64_t reach_;
   const AttentionKernels& kernels_;
 };
-
-void check_texts(const Tensor& begins, int64_t batch, int64_t tokens) {
-  expect_rank("text_begins", begins, 1, "1 or tokens");
-  if (begins.shape.dims[0] == 1) return;
-  if (begins.shape.dims[0] != tokens || batch != 1) {
-    throw Error("text_begins has " + std::to_string(begins.shape.dims[0]) +
-                " elements, expected 1, or the tokens of a batch of one row");
-  }
-  if (!begins.data) throw Error("text_begins is computed, expected an input of the node");
-  const auto* first = begins.as<int64_t>();
-  for (int64_t t = 0; t < tokens; ++t) {
-    if (first[t] == t || (t > 0 && first[t] == first[t - 1])) continue;
-    throw Error("text_begins is " + std::to_string(first[t]) + " at token " + std::to_string(t) +
-                ", expected " + std::to_string(t) + (t ? " or what the token before has" : ""));
-  }
-}
-
-void TextAttention::infer(Ports inputs, Ports outputs) const {
-  const Shape& q = inputs[In::q].shape;
-  expect_rank("q", inputs[In::q], 3, "batch, tokens, num_heads * head size");
-  expect_shape("k", inputs[In::k], q, "the shape of q");
-  expect_shape("v", inputs[In::v], q, "the shape of q");
-  if (q.dims[2] == 0 || q.dims[2] % heads_) {
-    throw Error("q has " + std::to_string(q.dims[2]) +
-                " columns, expected a multiple of num_heads = " + std::to_string(heads_));
-  }
-  expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {q.dims[0], q.dims[1]}},
-               "batch and tokens of q");
-  if (inputs[In::text_begins]) check_texts(inputs[In::text_begins], q.dims[0], q.dims[1]);
-  if (inputs[In::inverse_frequency]) {
-    expect_rank("inverse_frequency", inputs[In::inverse_frequency], 1,
-                "half the rotated dimensions");
-    if (2 * inputs[In::inverse_frequency].shape.dims[0] > q.dims[2] / heads_) {
-      throw Error(
-          "inverse_frequency has " + std::to_string(inputs[In::inverse_frequency].shape.dims[0]) +
-          " elements, expected at most half the head size " + std::to_string(q.dims[2] / heads_));
-    }
-  }
-  if (const Tensor& bias = inputs[In::distance_bias]) {
-    expect_rank("distance_bias", bias, 2, "num_heads and 2 reach + 1");
-    if (bias.shape.dims[0] != heads_ || bias.shape.dims[1] % 2 == 0) {
-      throw Error("distance_bias has shape " + text(bias.shape) + ", expected [" +
-                  std::to_string(heads_) + ", an odd number]");
-    }
-  }
-  outputs[Out::y].shape = q;
-}
 
 /// Returns the bytes of scratch that the call needs.
 size_t TextAttention::lay_out(const Call& call, Layout& l) const {
@@ -203,7 +165,8 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
     ++l.texts;
     l.tiles += t.tiles;
     l.longest = std::max(l.longest, t.tokens);
-    flops += t.tokens * t.tokens * heads_ * l.dim * 4;
+    flops +=
+        t.tokens * (reach_ ? std::min(t.tokens, 2 * reach_ + 1) : t.tokens) * heads_ * l.dim * 4;
   });
   const int64_t units = l.tiles * heads_;
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
@@ -212,8 +175,8 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
   const int64_t elements = q.count();
   l.text = scratch.reserve<Text>(l.texts);
   l.q = scratch.reserve<float>(elements);
-  l.k = scratch.reserve<float>(elements);
-  l.v = scratch.reserve<float>(elements);
+  l.k = scratch.reserve<float>(elements / heads_ * kv_heads_);
+  l.v = scratch.reserve<float>(elements / heads_ * kv_heads_);
   l.work_stride = whole_lines<float>(
       kernels_.work_floats(std::min(kernels_.tile_rows, l.longest), l.dim, false));
   l.work = scratch.reserve<float>(l.tasks * l.work_stride);
@@ -224,6 +187,14 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
   l.pages = scratch.reserve<int64_t>(l.packed ? divide_up(l.longest, kPageKeys) : 0);
   l.bias_stride = call.inputs[In::distance_bias] ? 2 * l.longest + kMostTileRows : 0;
   l.bias = scratch.reserve<float>(heads_ * l.bias_stride);
+  if (has_relative(call.inputs)) {
+    const Tensor& table = call.inputs[call.inputs[In::c2p] ? In::c2p : In::p2c];
+    l.columns = table.shape.dims[2];
+    l.column = scratch.reserve<int32_t>(2 * l.longest);
+    const int64_t rows = std::max(kernels_.tile_rows, kRelativeKeys);
+    l.relative_stride = whole_lines<float>(l.longest * kMostTileRows + rows * l.columns);
+    l.relative = scratch.reserve<float>(l.tasks * l.relative_stride);
+  }
   return scratch.bytes();
 }
 
@@ -236,6 +207,7 @@ void TextAttention::prepare(const Call& call) const {
     l.pages.in(call.scratch)[i] = i;
   }
   if (l.bias_stride) spread_bias(call, l);
+  if (l.columns) spread_columns(call, l);
 }
 
 /// One element for every distance in the longest text.
@@ -251,10 +223,20 @@ void TextAttention::spread_bias(const Call& call, const Layout& l) const {
   }
 }
 
+/// One column for every distance in the longest text.
+void TextAttention::spread_columns(const Call& call, const Layout& l) const {
+  const Tensor& buckets = call.inputs[In::buckets];
+  const int64_t reach = buckets.shape.dims[0] / 2;
+  const int64_t* const from = buckets.as<int64_t>() + reach;
+  for (int64_t i = 0; i < 2 * l.longest; ++i) {
+    const int64_t distance = std::max(-reach, std::min(reach, i + 1 - l.longest));
+    l.column.in(call.scratch)[i] = static_cast<int32_t>(from[distance]);
+  }
+}
+
 void TextAttention::store(const Call& call, const Layout& l, int64_t task) const {
   float* const cosine = l.angles.in(call.scratch) + task * whole_lines<float>(2 * l.half);
   float* const sine = cosine + l.half;
-  const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
   const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
   for (int64_t token = task * kTaskTokens; token < end; ++token) {
     const Text& t = l.at(call.scratch, &Text::first, token);
@@ -263,12 +245,15 @@ void TextAttention::store(const Call& call, const Layout& l, int64_t task) const
       kernels_.rotary_angles(i, call.inputs[In::inverse_frequency].as<float>(), l.half, 1.0f,
                              cosine, sine);
     }
-    const int64_t from = token * heads_ * l.dim;
     for (int64_t h = 0; h < heads_; ++h) {
-      const int64_t at = from + h * l.dim;
+      const int64_t at = (token * heads_ + h) * l.dim;
       const int64_t to = (t.first * heads_ + h * t.tokens + i) * l.dim;
-      kernels_.rotate(call.inputs[In::q].as<float>() + at, cosine, sine, l.half, l.dim, scale,
+      kernels_.rotate(call.inputs[In::q].as<float>() + at, cosine, sine, l.half, l.dim, scale(l),
                       l.q.in(call.scratch) + to);
+    }
+    for (int64_t h = 0; h < kv_heads_; ++h) {
+      const int64_t at = (token * kv_heads_ + h) * l.dim;
+      const int64_t to = (t.first * kv_heads_ + h * t.tokens + i) * l.dim;
       kernels_.rotate(call.inputs[In::k].as<float>() + at, cosine, sine, l.half, l.dim, 1.0f,
                       l.k.in(call.scratch) + to);
       std::copy_n(call.inputs[In::v].as<float>() + at, l.dim, l.v.in(call.scratch) + to);
@@ -282,11 +267,12 @@ void TextAttention::attend(const Call& call, const Layout& l, int64_t task) cons
     const Text& t = l.at(call.scratch, &Text::first_tile, unit / heads_);
     const int64_t within = unit - t.first_tile * heads_;
     const int64_t head = within / t.tiles;
-    const int64_t rows = (t.first * heads_ + head * t.tokens) * l.dim;
+    const int64_t kv_head = head / (heads_ / kv_heads_);
+    const int64_t rows = (t.first * kv_heads_ + kv_head * t.tokens) * l.dim;
     AttendArgs a = {};
     a.first_row = within % t.tiles * t.tile;
     a.rows = std::min(t.tile, t.tokens - a.first_row);
-    a.query = l.q.in(call.scratch) + rows + a.first_row * l.dim;
+    a.query = l.q.in(call.scratch) + (t.first * heads_ + head * t.tokens + a.first_row) * l.dim;
     a.keys = l.k.in(call.scratch) + rows;
     a.values = l.v.in(call.scratch) + rows;
     if (l.packed) {
@@ -295,19 +281,54 @@ void TextAttention::attend(const Call& call, const Layout& l, int64_t task) cons
       a.mask = call.inputs[In::attention_mask].as<int64_t>() + t.row * l.tokens;
     }
     a.dim = l.dim;
-    // All rows are heads of one query, which sees all keys.
-    a.group = t.tokens;
-    a.past = t.tokens - 1;
-    a.key_end = t.tokens;
-    if (l.bias_stride) a.bias = l.bias.in(call.scratch) + head * l.bias_stride + l.longest - 1;
+    a.group = 1;
+    a.past = causal_ ? 0 : reach_ ? reach_ : t.tokens - 1;  // keys seen behind the query
+    a.key_end = std::min(t.tokens, a.first_row + a.rows + a.past);
+    if (reach_) {
+      a.window = reach_ + 1 + a.past;
+      a.key_begin = std::max<int64_t>(0, a.first_row - reach_) / kRangeKeys * kRangeKeys;
+    }
+    if (l.bias_stride) {
+      a.bias = l.bias.in(call.scratch) + head * l.bias_stride + l.longest - 1 + a.first_row;
+      a.bias_stride = -1;
+    }
+    if (l.columns) add_relative(call, l, task, head, a);
     a.work = l.work.in(call.scratch) + task * l.work_stride;
     float* const y = l.rows.in(call.scratch) + task * l.rows_stride;
     a.out = y - a.first_row * l.dim;
+    a.out_stride = l.dim;
     kernels_.attend(a);
     float* to =
         call.outputs[Out::y].as<float>() + ((t.first + a.first_row) * heads_ + head) * l.dim;
     for (int64_t r = 0; r < a.rows; ++r) std::copy_n(y + r * l.dim, l.dim, to + r * heads_ * l.dim);
   }
+}
+
+/// Makes what c2p and p2c add to the scores of a tile its bias.
+void TextAttention::add_relative(const Call& call, const Layout& l, int64_t task, int64_t head,
+                                 AttendArgs& a) const {
+  const auto table = [&](size_t port) -> const float* {
+    const Tensor& of = call.inputs[port];
+    return of ? of.as<float>() + head * l.dim * l.columns : nullptr;
+  };
+  float* const scores = l.relative.in(call.scratch) + task * l.relative_stride;
+  RelativeArgs r = {};
+  r.query = a.query;
+  r.keys = a.keys;
+  r.c2p = table(In::c2p);
+  r.p2c = table(In::p2c);
+  r.column = l.column.in(call.scratch) + l.longest - 1 - a.first_row;
+  r.rows = a.rows;
+  r.key_count = a.key_end;
+  r.dim = l.dim;
+  r.columns = l.columns;
+  r.scale = scale(l);
+  r.work = scores + l.longest * kMostTileRows;
+  r.out = scores;
+  r.out_stride = kMostTileRows;
+  kernels_.relative_scores(r);
+  a.bias = scores;
+  a.bias_stride = kMostTileRows;
 }
 
 std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
@@ -319,16 +340,21 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 const OpSpec& text_attention_spec() {
   static const OpSpec spec = {
       "TextAttention",
-      "Attention of encoders: y = softmax(scale * q k^T) v over all tokens j of a text with "
+      "Attention over whole texts: y = softmax(scale * q k^T) v over the tokens j of a text with "
       "attention_mask[b, j] != 0 (0 where there is none); q and k are rotated first, and a bias of "
-      "the distance j - i may be added to the scores of query i. A token has "
-      "the same bits in a text of a row without padding as in a row with padding on the right.",
+      "the distance j - i, or products with vectors of distances, may be added to the scores of "
+      "query i. A token has the same bits in a text of a row without padding as in a row with "
+      "padding on the right.",
       In::specs(),
       Out::specs(),
       false,
-      {{"num_heads", AttributeSpec::Kind::integer, true, 0, "heads"},
+      {{"num_heads", AttributeSpec::Kind::integer, true, 0, "query heads"},
+       {"kv_heads", AttributeSpec::Kind::integer, false, 0, "key/value heads; 0: num_heads"},
        {"scale", AttributeSpec::Kind::real, false, 0,
-        "factor of the scores; 0: 1 / sqrt(head size)"}},
+        "factor of the scores; 0: 1 / sqrt(head size)"},
+       {"causal", AttributeSpec::Kind::integer, false, 0, "1: a query sees keys j <= i only"},
+       {"reach", AttributeSpec::Kind::integer, false, 0,
+        "tokens on each side that a query sees, j with |j - i| <= reach; 0: all"}},
       {},
       make};
   return spec;
