@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase, remove_unused
+from tamiz.api import GraphEditor, GraphPass, Phase, remove_unused
+from tamiz_passes.attention_inputs import joined_heads, shared_table
 from tamiz_passes.attention_proof import Parameters, prove
 from tamiz_passes.attention_region import Region, find_region
 from tamiz_passes.fused_region import MICROSOFT, find_fused, is_fused
 from tamiz_passes.positions import counted_positions
 from tamiz_passes.probe import MASK_INPUT, POSITION_INPUT
 from tamiz_passes.shapes import infer_shapes
-from tamiz_passes.values import Refusal, constant, last_dim, name_in_scope, operands, producer, rank
+from tamiz_passes.values import Refusal, name_in_scope
 
 
 class RecogniseAttention(GraphPass):
@@ -63,16 +63,16 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
     positions = positions or counted_positions(model, mask)
     frequency = parameters.chosen_frequency
     if frequency is None and parameters.inverse_frequency is not None:
-        frequency = _table(graph, "inverse_frequency", parameters.inverse_frequency)
+        frequency = shared_table(graph, "inverse_frequency", parameters.inverse_frequency)
     at = region.output.producer()
     assert at is not None
     graph.replace(
         at,
         "Attention",
         {
-            "q": _joined(graph, region.q),
-            "k": _joined(graph, region.k),
-            "v": _joined(graph, region.v),
+            "q": joined_heads(graph, region.q),
+            "k": joined_heads(graph, region.k),
+            "v": joined_heads(graph, region.v),
             "past_key": region.keys.past,
             "past_value": region.values.past,
             "attention_mask": mask,
@@ -86,47 +86,7 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
     )
 
 
-def _joined(graph: GraphEditor, value: ir.Value) -> ir.Value:
-    """`value` as ``[B, S, H·D]``; a norm of split heads becomes one that works on joined heads."""
-    norm = _head_norm(value)
-    if norm is None:
-        return value
-    split = producer(norm.inputs[0], "Reshape")
-    assert split is not None
-    joined = operands(split)[0]
-    inputs, output = [joined, norm.inputs[1]], graph.value(f"{value.name}.joined", joined)
-    epsilon = {"epsilon": norm.attributes["epsilon"].as_float()}
-    graph.insert(norm, norm.name or "", "RMSNorm", inputs, epsilon, [output], after=True)
-    return output
-
-
-def _head_norm(value: ir.Value) -> ir.Node | None:
-    """The norm of split heads that `value` is, in one form or the other."""
-    if rank(value) == 4:
-        return value.producer()
-    rejoined = producer(value, "Reshape")
-    norm = rejoined.inputs[0].producer() if rejoined is not None and rejoined.inputs[0] else None
-    if norm is None or (norm.domain, norm.op_type) != (DOMAIN, "RMSNorm"):
-        return None
-    split = producer(norm.inputs[0], "Reshape")
-    before = split.inputs[0] if split is not None else None
-    same = before is not None and rank(before) == 3 and last_dim(before) == last_dim(value)
-    return norm if same and len(norm.inputs) == 2 and last_dim(value) is not None else None
-
-
 def _sinks(graph: GraphEditor, region: Region, heads: int) -> ir.Value | None:
     if region.sinks is None:
         return None
-    return _table(graph, "head_sink", region.sinks.of_heads(heads))
-
-
-def _table(graph: GraphEditor, stem: str, numbers: np.ndarray) -> ir.Value:
-    """The constant of these numbers, shared by the layers that have the same."""
-    count = 0
-    while True:
-        name = stem + (f".{count}" if count else "")
-        value = graph.constant(name, numbers)
-        existing = constant(value)
-        if existing is not None and np.array_equal(existing, numbers):
-            return value
-        count += 1
+    return shared_table(graph, "head_sink", region.sinks.of_heads(heads))

@@ -14,10 +14,12 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import DOMAIN, TEXT_BEGINS, GraphEditor, GraphPass, Phase, remove_unused
+from tamiz_passes.attention_inputs import joined_heads, shared_table
 from tamiz_passes.expansion import Expansion
 from tamiz_passes.fused_region import is_fused
 from tamiz_passes.probe import MASK_INPUT
 from tamiz_passes.shapes import infer_shapes
+from tamiz_passes.text_heads import TextHead, rows_of_texts, text_head
 from tamiz_passes.text_proof import (
     TextParameters,
     TextRegion,
@@ -32,7 +34,6 @@ from tamiz_passes.values import (
     operands,
     producer,
     rank,
-    scalar,
     walk,
 )
 
@@ -43,7 +44,9 @@ _ELEMENTWISE = frozenset(
     | {"Identity", "Neg", "Clip", "Mish", "Exp", "Dropout", "LayerNormalization"}
 )
 #: Ops of the domain that work token by token.
-_OF_TOKENS = frozenset({"BlockMatMul", "BlockGather", "ChannelMatMul", "TextAttention"})
+_OF_TOKENS = frozenset(
+    {"BlockMatMul", "BlockGather", "ChannelMatMul", "RMSNorm", "SwiGLU", "TextAttention"}
+)
 #: What computes positions that may be of any number.
 _COUNTS = frozenset({"Range", "CumSum"})
 
@@ -101,12 +104,15 @@ def _rewrite(
         at,
         "TextAttention",
         {
-            "q": region.q,
-            "k": region.k,
-            "v": region.v,
+            "q": joined_heads(graph, region.q),
+            "k": joined_heads(graph, region.k),
+            "v": joined_heads(graph, region.v),
             "attention_mask": mask,
             "inverse_frequency": _table(graph, "inverse_frequency", parameters.inverse_frequency),
             "distance_bias": _table(graph, "distance_bias", parameters.distance_bias),
+            "c2p": region.table(of_keys=False),
+            "p2c": region.table(of_keys=True),
+            "buckets": _table(graph, "buckets", parameters.buckets),
         },
         parameters.attributes(),
         [region.output],
@@ -115,16 +121,7 @@ def _rewrite(
 
 
 def _table(graph: GraphEditor, name: str, table: np.ndarray | None) -> ir.Value | None:
-    """The constant of a table, shared by the layers that have the same; None for none."""
-    if table is None:
-        return None
-    count = 0
-    while True:
-        value = graph.constant(f"{name}.{count}" if count else name, table)
-        existing = constant(value)
-        if existing is not None and np.array_equal(existing, table):
-            return value
-        count += 1
+    return None if table is None else shared_table(graph, name, table)
 
 
 def _take_texts(model: ir.Model, graph: GraphEditor, attentions: list[ir.Node]) -> None:
@@ -149,67 +146,26 @@ def _take_texts(model: ir.Model, graph: GraphEditor, attentions: list[ir.Node]) 
         new = ir.Node("", "Sub", [index, begins], outputs=[output], name=name)
         model.graph.insert_before(node, new)
         node.replace_input_with(1, output)
-    for node in heads:
-        _first_tokens(model, node, begins)
+    for head in heads:
+        rows_of_texts(graph, head, begins, attentions[0].attributes["num_heads"].as_int())
+    remove_unused(model)
     model.graph.sort()
 
 
-def _first_tokens(model: ir.Model, node: ir.Node, begins: ir.Value) -> None:
-    """Lets a node that takes the first token of a row ``[B, H]`` take that of every text."""
-    name, (data, _) = node.name or "", operands(node)
-    nodes = []
-
-    def add(op: str, *inputs: ir.Value, **attributes: int) -> ir.Value:
-        output = ir.Value(name=f"{name}/{op}_text_output_0")
-        made = [ir.convenience.convert_attribute(key, attributes[key]) for key in attributes]
-        nodes.append(ir.Node("", op, inputs, made, outputs=[output], name=f"{name}/{op}_text"))
-        return output
-
-    def number(key: str, value: list[int] | int) -> ir.Value:
-        tensor = ir.tensor(np.array(value, np.int64), name=f"{name}.{key}")
-        made = ir.Value(name=tensor.name, const_value=tensor, type=ir.TensorType(tensor.dtype))
-        made.shape = ir.Shape(tensor.shape.numpy())
-        model.graph.register_initializer(made)
-        return made
-
-    sizes = add("Shape", data)
-    length = add("Gather", sizes, number("one", 1), axis=0)
-    column = add("Range", number("zero", 0), length, number("step", 1))
-    first = add("NonZero", add("Equal", column, begins))
-    index = add("Squeeze", first, number("axis", [0]))
-    last = add("Slice", sizes, number("begin", [2]), number("end", [3]))
-    picked = ir.Value(name=f"{name}/Gather_text_output_1")
-    axis = ir.convenience.convert_attribute("axis", 1)
-    nodes.append(
-        ir.Node("", "Gather", [data, index], [axis], outputs=[picked], name=f"{name}/text")
-    )
-    shape = ir.Value(name=f"{name}/Concat_text_output_0")
-    axis = ir.convenience.convert_attribute("axis", 0)
-    nodes.append(
-        ir.Node(
-            "", "Concat", [number("any", [-1]), last], [axis], outputs=[shape], name=f"{name}/shape"
-        )
-    )
-    joined = add("Reshape", picked, shape)
-    for new in nodes:
-        model.graph.insert_before(node, new)
-    old = node.outputs[0]
-    joined.shape, joined.type = old.shape, old.type
-    for user, place in list(old.uses()):
-        user.replace_input_with(place, joined)
-    model.graph.remove(node, safe=True)
-
-
-def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[ir.Node]]:
-    """Lookups of positions, and nodes that take the first token of a row.
+def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[TextHead]]:
+    """Lookups of positions, and what makes one row of the tokens of a text.
 
     Raises:
         Refusal: A node that activations flow through does not work token by token.
     """
     stream: set[ir.Value] = set()
     tables, heads = [], []
+    inside: set[ir.Node] = set()
     for node in model.graph:
         inputs = operands(node)
+        if node in inside:
+            stream.update(node.outputs)
+            continue
         if node.op_type == "Gather" and node.domain == "" and rank(inputs[0]) == 2:
             if constant(inputs[0]) is None:
                 raise Refusal(f"{node.name} looks something up in what is computed")
@@ -223,8 +179,9 @@ def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[ir.Node]]:
         elif node.domain == DOMAIN and node.op_type == "BlockGather":
             stream.update(node.outputs)
         elif not stream.isdisjoint(inputs):
-            if _takes_first(node):
-                heads.append(node)
+            if (head := text_head(model, node)) is not None:
+                heads.append(head)
+                inside.update(head.nodes)
             elif not _of_tokens(node, stream):
                 raise Refusal(f"{node.name} ({node.op_type}) may mix tokens")
             stream.update(node.outputs)
@@ -268,15 +225,6 @@ def _counted(new: Expansion, index: ir.Value) -> ir.Value:
     length = new.op("Squeeze", [cut.inputs[2]])
     numbers = new.op("Range", [zero, length, one])
     return new.op("Unsqueeze", [numbers, new.graph.constant("position.axis", np.array([0]))])
-
-
-def _takes_first(node: ir.Node) -> bool:
-    return (
-        (node.domain, node.op_type) == ("", "Gather")
-        and rank(operands(node)[0]) == 3
-        and node.attributes.get_int("axis", 0) == 1
-        and scalar(operands(node)[1]) == 0
-    )
 
 
 def _of_tokens(node: ir.Node, stream: set[ir.Value]) -> bool:

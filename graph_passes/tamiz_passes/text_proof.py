@@ -17,12 +17,14 @@ from tamiz_passes.attention_region import (
     scores_behind,
     skip_scaling,
     weighted_sum,
+    width,
 )
+from tamiz_passes.disentangled import RelativeScores, column_table, relative_scores
 from tamiz_passes.distance_bias import distance_bias, longest
 from tamiz_passes.fused_region import head_size_of, mask_inputs, projections, rotation_before
 from tamiz_passes.probe import Case, Probe, form, integers_behind
 from tamiz_passes.rotation import Rotation, angles_of, both_or_none, rotation_of
-from tamiz_passes.values import Refusal, last_dim, operands
+from tamiz_passes.values import Refusal, constant, last_dim, operands, rank
 
 #: Scores are masked by anything below this.
 _MASKED = -1e4
@@ -44,6 +46,30 @@ class TextRegion:
     factors: list[Factor]
     rotations: list[Rotation]
     fused: ir.Node | None = None
+    relative: tuple[RelativeScores, ...] = ()
+
+    def table(self, of_keys: bool) -> ir.Value | None:
+        """The table that queries, or keys, are multiplied with; None for none."""
+        return next((each.table for each in self.relative if each.of_keys == of_keys), None)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Which tokens of a text a query sees.
+
+    Attributes:
+        causal: Whether those before it only.
+        reach: The distance of the farthest; 0: all.
+    """
+
+    causal: bool = False
+    reach: int = 0
+
+    def keys(self, length: int) -> np.ndarray:
+        """Whether query i sees key j, ``[S, S]``."""
+        distance = np.subtract.outer(np.arange(length), np.arange(length))
+        near = np.abs(distance) <= (self.reach or length)
+        return np.asarray(near & (distance >= 0) if self.causal else near)
 
 
 @dataclass(frozen=True)
@@ -51,15 +77,24 @@ class TextParameters:
     """Attributes of tamiz.TextAttention and its tables; see the op's declaration."""
 
     num_heads: int
+    kv_heads: int
     scale: float
     inverse_frequency: np.ndarray | None
     distance_bias: np.ndarray | None
+    buckets: np.ndarray | None
+    seen: Seen
 
     def attributes(self) -> dict[str, int | float]:
         """The attributes of the op that differ from its defaults."""
         found: dict[str, int | float] = {"num_heads": self.num_heads}
+        if self.kv_heads != self.num_heads:
+            found["kv_heads"] = self.kv_heads
         if self.scale:
             found["scale"] = self.scale
+        if self.seen.causal:
+            found["causal"] = 1
+        if self.seen.reach:
+            found["reach"] = self.seen.reach
         return found
 
 
@@ -75,12 +110,17 @@ def find_text_region(softmax: ir.Node) -> TextRegion:
     if cap is not None:
         raise Refusal("scores have a soft cap, expected none in an encoder")
     query, key = (skip_scaling(value, factors) for value in operands(product))
+    relative = tuple(filter(None, map(relative_scores, (mask.value for mask in masks))))
+    masks = [mask for mask in masks if relative_scores(mask.value) is None]
+    if len({each.of_keys for each in relative}) < len(relative):
+        raise Refusal("found several scores of positions of a kind, expected one")
     values = skip_scaling(operands(weighted)[1], [])
     rotations = both_or_none(rotation_of(query), rotation_of(key))
     sources = [r.source for r in rotations] or [query, key]
     output = joined_output(weighted.outputs[0])
     q, k, v = (heads_source(value) for value in (*sources, values))
-    return TextRegion(output, q, k, v, _head_size(weighted), masks, factors, rotations)
+    size = _head_size(weighted)
+    return TextRegion(output, q, k, v, size, masks, factors, rotations, relative=relative)
 
 
 def find_fused_text(node: ir.Node) -> TextRegion:
@@ -150,18 +190,20 @@ def _case(mask: list[list[int]]) -> Case:
 class _Proof:
     def __init__(self, model: ir.Model, region: TextRegion) -> None:
         self.region = region
-        width = last_dim(region.q)
-        if width is None or {last_dim(region.k), last_dim(region.v)} != {width}:
-            raise Refusal("query, key and value are not of one known width")
-        self.heads, rest = divmod(width, region.head_size)
-        if rest:
-            raise Refusal(f"width {width} is no multiple of the head size {region.head_size}")
-        self.width = width
+        self.widths = [width(value) for value in (region.q, region.k, region.v)]
+        counts = [divmod(each, region.head_size) for each in self.widths]
+        (self.heads, _), (self.kv_heads, _) = counts[:2]
+        if any(rest for _, rest in counts) or counts[1] != counts[2] or self.heads % self.kv_heads:
+            raise Refusal(
+                f"query, key and value of widths {self.widths} do not share heads of size"
+                f" {region.head_size}"
+            )
         self.angles = angles_of([v for r in region.rotations for v in (r.cos, r.sin)])
         self.added = _added(region)
         values = [mask.value for mask in region.masks] + [value for value, _ in region.factors]
         self.borders = [region.q, region.k, region.v]
-        watched = dict.fromkeys([region.output, *values, *self.added, *self.angles])
+        self.columns = [each.columns for each in region.relative]
+        watched = dict.fromkeys([region.output, *values, *self.added, *self.angles, *self.columns])
         self.probe = Probe(model, list(watched), self.borders)
 
     def parameters(self) -> TextParameters:
@@ -171,9 +213,12 @@ class _Proof:
             (angle,) = self.run(self.angles[:1], _case([[1, 1]]))
             angle = angle.reshape(2, -1)
             frequency = angle[1, : (angle.shape[1] + 1) // 2].copy()
-        if self.region.fused is None:
-            self.check_mask()
-        found = TextParameters(self.heads, scale, frequency, self.bias())
+        seen = self.seen() if self.region.fused is None else Seen()
+        found = TextParameters(
+            self.heads, self.kv_heads, scale, frequency, self.bias(), self.buckets(), seen
+        )
+        if seen.reach:
+            self.check(found, _case([[1] * (2 * seen.reach + 3)]))
         if self.region.fused is not None:
             self.check(found, _case([[1] * self.reach(mask_inputs(self.region.fused))]))
         for mask in ([[1] * 5], [[1] * 9, [1] * 4 + [0] * 5], [[1] * 40, [1] * 17 + [0] * 23]):
@@ -186,8 +231,12 @@ class _Proof:
         case: Case,
         draw: Callable[[tuple[int, ...]], np.ndarray] = lambda shape: np.zeros(shape, np.float32),
     ) -> list[np.ndarray]:
-        shape = (case.batch, case.length, self.width)
-        return self.probe.run(outputs, case, {value: draw(shape) for value in self.borders})
+        given = {}
+        for value, columns in zip(self.borders, self.widths, strict=True):
+            drawn = draw((case.batch, case.length, columns))
+            split = (*drawn.shape[:2], -1, self.region.head_size)
+            given[value] = drawn.reshape(split) if rank(value) == 4 else drawn
+        return self.probe.run(outputs, case, given)
 
     def scale(self) -> float:
         scale, node = 1.0, self.region.fused
@@ -200,8 +249,12 @@ class _Proof:
         usual = self.region.head_size**-0.5
         return 0.0 if math.isclose(scale, usual, rel_tol=1e-6) else scale
 
-    def check_mask(self) -> None:
-        """Refuses masks that hide more than padding."""
+    def seen(self) -> Seen:
+        """Which tokens a query sees.
+
+        Raises:
+            Refusal: The masks hide others than padding, later ones, and those out of reach.
+        """
         masks = [mask.value for mask in self.region.masks]
         if not masks:
             raise Refusal("the scores have no mask, expected one by attention_mask")
@@ -209,12 +262,35 @@ class _Proof:
         def shown(length: int) -> list[np.ndarray]:
             return self.run(masks, _case([[1] * length]))
 
-        _, arrays = longest(shown, self.reach(masks))
+        length, arrays = longest(shown, self.reach(masks))
+        keys = np.ones((1, length, length), bool)
         for mask, array in zip(self.region.masks, arrays, strict=True):
-            if not (array > _MASKED if mask.additive else array == mask.keeps).all():
-                raise Refusal(
-                    "the mask hides other tokens than padding, such as those out of reach"
-                )
+            kept = array > _MASKED if mask.additive else array == mask.keeps
+            rows = 1 if kept.ndim < 2 or kept.shape[-2] == 1 else length
+            keys = keys & kept.reshape(-1, rows, length)  # more rows are those of several heads
+        row, column = np.nonzero(keys[0])
+        farthest = int(np.abs(row - column).max(initial=0))
+        reach = farthest if farthest < length - 1 else 0
+        found = Seen(not (column > row).any(), reach)
+        if not (keys == found.keys(length)).all():
+            raise Refusal(
+                "the mask hides other tokens than padding, later ones and those out of reach"
+            )
+        return found
+
+    def buckets(self) -> np.ndarray | None:
+        """The columns of the tables of positions by distance; None without such tables."""
+        if not self.columns:
+            return None
+
+        def columns(length: int) -> list[np.ndarray]:
+            found = self.run(self.columns, _case([[1] * length]))
+            return [
+                array.swapaxes(-1, -2) if each.of_keys else array
+                for array, each in zip(found, self.region.relative, strict=True)
+            ]
+
+        return column_table(columns)
 
     def bias(self) -> np.ndarray | None:
         """The table of what is added to scores where no token is hidden; None for zeros."""
@@ -222,7 +298,8 @@ class _Proof:
             return None
 
         def added(length: int) -> np.ndarray:
-            return np.asarray(sum(self.run(self.added, _case([[1] * length]))))
+            found = np.asarray(sum(self.run(self.added, _case([[1] * length]))))
+            return np.where(found > _MASKED, found, 0)  # `seen` finds what is hidden
 
         _, found = longest(added, self.reach(self.added))
         if not found.any():
@@ -240,14 +317,19 @@ class _Proof:
 
         random = np.random.default_rng(0)
         inputs = [
-            random.standard_normal((case.batch, case.length, self.width), np.float32)
-            for _ in self.borders
+            random.standard_normal((case.batch, case.length, columns), np.float32)
+            for columns in self.widths
         ]
         given = iter(inputs)
         (found,) = self.run([self.region.output], case, lambda shape: next(given))
         (expected,) = reference.run(
             "TextAttention",
-            [*inputs, case.mask, None, parameters.inverse_frequency, parameters.distance_bias],
+            [
+                *(*inputs, case.mask, None),
+                *(parameters.inverse_frequency, parameters.distance_bias),
+                *(constant(self.region.table(of_keys)) for of_keys in (False, True)),
+                parameters.buckets,
+            ],
             **parameters.attributes(),
         )
         if found.shape != expected.shape:
