@@ -10,7 +10,7 @@ import numpy as np
 
 from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES
-from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
+from tamiz_exporters.companions import CONFIG
 from tamiz_exporters.decoder_config import Rotary
 from tamiz_exporters.distances import deberta_buckets, mpnet_buckets
 from tamiz_exporters.encoder_architectures import ENCODERS
@@ -25,6 +25,7 @@ from tamiz_exporters.encoder_fields import ENCODER_FIELDS
 from tamiz_exporters.encoder_weights import EncoderWeights
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.safetensors_file import SafetensorsFolder
+from tamiz_exporters.sentence_files import is_embedder
 
 #: Endings of the classes whose hidden states are an encoder's output.
 _HIDDEN_STATES = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
@@ -69,7 +70,7 @@ class HfEncoder:
         self._of = of = written.obeyed(kind, ENCODER_FIELDS)
         self.folder = SafetensorsFolder(path, _COUNTS)
         names = of.given("architectures") or [""]
-        classifies = names[0].endswith(_CLASSIFIES) and not (path / SENTENCE_MODULES).is_file()
+        classifies = names[0].endswith(_CLASSIFIES) and not is_embedder(path)
         word = f"{traits.prefix}{traits.modules['embeddings.word']}.weight"
         self._prefix = traits.prefix if word in self.folder.tensors else ""
         hidden, heads = self._positive("hidden_size"), self._positive("num_attention_heads")

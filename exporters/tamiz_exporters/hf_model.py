@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES, chosen_activation
 from tamiz_exporters.architectures import (
@@ -26,6 +28,7 @@ from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.safetensors_file import SafetensorsFolder
+from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
 
 #: What begins the names of a decoder's weights; files of the model without its head lack it.
@@ -35,7 +38,8 @@ _FUSED = {
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
 }
 #: Frequencies that old versions of transformers stored.
-_ROTARY = re.compile(r".*\.rotary_emb\.inv_freq")
+_ROTARY = r".*\.rotary_emb\.inv_freq"
+_HEAD, _SCORE = "lm_head.weight", "score.weight"
 _MOST_LAYERS = 10_000
 #: Flags of biases, and a projection that has one then.
 _BIASES = (
@@ -134,7 +138,8 @@ class HfModel:
         """Returns what reads the weights.
 
         Args:
-            head: Whether the head is read, where it has a weight of its own.
+            head: Whether the head is read, where it has a weight of its own; other heads may lie
+                beside it where it is not.
         """
         prefix, own = self._prefix, self._traits.own_names
         parts = {name: own.get(name, name) for name in self._traits.names}
@@ -142,14 +147,14 @@ class HfModel:
         names = Names(
             f"{prefix}embed_tokens.weight",
             f"{prefix}{self._traits.last_norm[0]}.weight",
-            "lm_head.weight",
+            _HEAD,
             f"{prefix}layers.{{}}",
             parts,
             fused,
             None if self._traits.mixture is None else self._traits.mixture.names,
             "self_attn.sinks" if self._traits.sinks else "",
             "conv.conv",
-            ignored=_ROTARY,
+            ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )
         return DecoderWeights(
@@ -165,6 +170,32 @@ class HfModel:
             rotary_pairs=self._rope.dimensions if self._traits.pairs_everywhere else 0,
             tied=self._tied() if head else True,
         )
+
+    def score(self, tokens: tuple[int, ...] | None) -> ir.LazyTensor:
+        """What makes scores of the last token's hidden state, ``[H, labels]``.
+
+        Args:
+            tokens: The score is the logit of the first one, less that of the second where there
+                is one; None for a head of its own.
+
+        Raises:
+            TamizError: There is none, or the score of logits is no product.
+        """
+        if tokens is None:
+            weight = find_tensor(self.folder, _SCORE, (None, self._hidden))
+            return score_weight(weight, None)
+        if self.config.logit_cap:
+            self._of.reject(SOFT_CAPS[1], self.config.logit_cap, "none where logits are the score")
+        vocabulary = self._of.positive("vocab_size")
+        tied = self._tied()
+        own = tied is False or (tied is None and _HEAD in self.folder.tensors)
+        name = _HEAD if own else f"{self._prefix}embed_tokens.weight"
+        if max(tokens) >= vocabulary:
+            self._of.reject(
+                "vocab_size", vocabulary, f"more than the token {max(tokens)} of scores"
+            )
+        weight = find_tensor(self.folder, name, (vocabulary, self._hidden))
+        return score_weight(weight, tokens, 1 / self.config.logit_divisor)
 
     def _further_layers(self) -> re.Pattern[str]:
         """Names of the layers that predict tokens further ahead, which come last."""

@@ -15,7 +15,8 @@ from typing import Any
 from tamiz.api import TamizError
 from tamiz_exporters import onnx
 from tamiz_exporters.architectures import SOFT_CAPS
-from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES, copy_sentence_modules
+from tamiz_exporters.companions import CONFIG, copy_sentence_modules
+from tamiz_exporters.sentence_files import is_embedder
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 #: Optimum's tasks of a decoder with its KV cache, and of an encoder.
@@ -96,7 +97,7 @@ def _task(source: str) -> str:
     """
     from transformers import AutoConfig
 
-    if (Path(source) / SENTENCE_MODULES).is_file():
+    if is_embedder(Path(source)):
         return _HIDDEN_STATES
     config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
     names = config.architectures or []

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tamiz.api import TamizError, read_json, write_json
 from tamiz_exporters.architectures import HF_ARCHITECTURES
-from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES, copy_companions
+from tamiz_exporters.companions import CONFIG, copy_companions
 from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_exporters.encoder_graph import build_encoder
 from tamiz_exporters.external_data import save_model
 from tamiz_exporters.hf_encoder import HfEncoder, is_encoder
 from tamiz_exporters.hf_model import HfModel
 from tamiz_exporters.safetensors_file import is_there
+from tamiz_exporters.sentence_files import answer_tokens, is_embedder
 from tamiz_exporters.text_decoder_graph import build_text_decoder
+
+#: What the names of classes end with that have a head of labels.
+_CLASSIFIES = "ForSequenceClassification"
 
 
 def accepts(source: str) -> bool:
@@ -31,17 +36,12 @@ def accepts(source: str) -> bool:
     traits = HF_ARCHITECTURES.get(kind) if isinstance(kind, str) else None
     if traits is None:
         return False
-    classes = [traits.model_class]
+    stem = traits.model_class.removesuffix("ForCausalLM")
+    classes = [traits.model_class, f"{stem}{_CLASSIFIES}"]
     if is_embedder(folder):  # of which the head is not exported
-        stem = traits.model_class.removesuffix("ForCausalLM")
         classes += [f"{stem}Model", f"{stem}TextModel"]
     given = config.get("architectures") or classes[:1]
     return isinstance(given, list) and len(given) == 1 and given[0] in classes
-
-
-def is_embedder(folder: Path) -> bool:
-    """Whether a decoder's folder is one of an embedder, whose hidden states are pooled."""
-    return (folder / SENTENCE_MODULES).is_file()
 
 
 def export(
@@ -63,10 +63,13 @@ def export(
         TamizError: If a file is damaged or holds something that is not supported.
     """
     folder = Path(source)
-    if is_encoder(read_json(folder / CONFIG)):
+    config = read_json(folder / CONFIG)
+    if is_encoder(config):
         if activation is not None:
             raise TamizError(f"{source}: found --activation {activation}, expected none: encoder")
         _export_encoder(folder, directory, dtype == "stored")
+    elif answer_tokens(folder) is not None or (_classifies(config) and not is_embedder(folder)):
+        _export_classifier(folder, directory, dtype == "stored", activation)
     elif is_embedder(folder):
         _export_embedder(folder, directory, dtype == "stored", activation)
     else:
@@ -96,4 +99,19 @@ def _export_embedder(folder: Path, directory: Path, stored: bool, activation: st
     model.check_embeds()
     weights = model.weights(head=False).tensors(stored)
     save_model(build_text_decoder(model.config, model.hidden, weights), directory)
+    copy_companions(folder, directory)
+
+
+def _classifies(config: dict[str, Any]) -> bool:
+    names = config.get("architectures")
+    return isinstance(names, list) and len(names) == 1 and str(names[0]).endswith(_CLASSIFIES)
+
+
+def _export_classifier(folder: Path, directory: Path, stored: bool, activation: str | None) -> None:
+    """A decoder that scores texts by their last token, such as Qwen3-Reranker: without cache."""
+    model = HfModel(folder, activation)
+    model.check_embeds()
+    score = model.score(answer_tokens(folder))
+    weights = model.weights(head=False).tensors(stored)
+    save_model(build_text_decoder(model.config, model.hidden, weights, score), directory)
     copy_companions(folder, directory)

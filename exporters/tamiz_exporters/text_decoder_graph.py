@@ -1,8 +1,9 @@
-"""The dense ONNX graph of an embedder that was made of a decoder: texts in, hidden states out.
+"""The dense ONNX graph of an embedder or reranker that was made of a decoder.
 
 Its layers are those of `decoder_graph`, without a cache and without a head. Tokens see those before
 them, or with bidirectional attention (EmbeddingGemma) all of their text, of a window W those with a
-distance below W. Padding is on the right, so a position is the column of a token.
+distance below W. Padding is on the right, so a position is the column of a token. An embedder gives
+hidden states; a reranker gives logits of the last token of each text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _SIZE = ("batch_size", "sequence_length")
 
 
 def build_text_decoder(
-    config: DecoderConfig, hidden: int, weights: Mapping[str, ir.TensorProtocol | Packed]
+    config: DecoderConfig,
+    hidden: int,
+    weights: Mapping[str, ir.TensorProtocol | Packed],
+    score: ir.TensorProtocol | None = None,
 ) -> ir.Model:
     """Builds the graph.
 
@@ -30,11 +34,13 @@ def build_text_decoder(
         config: The decoder's shape.
         hidden: H, width of the residual stream.
         weights: See `decoder_graph.build_decoder`.
+        score: What makes logits of a hidden state, ``[H, labels]``; None where there are none.
 
     Returns:
-        The model; inputs ``input_ids, attention_mask``, output ``last_hidden_state`` ``[B, S, H]``.
+        The model; inputs ``input_ids, attention_mask``, output ``last_hidden_state`` ``[B, S, H]``,
+        or ``logits`` ``[B, labels]``.
     """
-    return _TextDecoder(config, hidden, weights).build()
+    return _TextDecoder(config, hidden, weights, score).build()
 
 
 class _TextDecoder(DecoderGraph):
@@ -43,9 +49,10 @@ class _TextDecoder(DecoderGraph):
         config: DecoderConfig,
         hidden: int,
         weights: Mapping[str, ir.TensorProtocol | Packed],
+        score: ir.TensorProtocol | None,
     ) -> None:
         super().__init__(config, weights)
-        self.hidden = hidden
+        self.hidden, self.score = hidden, score
 
     def build(self) -> ir.Model:
         ids = typed_value("input_ids", ir.DataType.INT64, *_SIZE)
@@ -56,8 +63,15 @@ class _TextDecoder(DecoderGraph):
         x = self.begin(ids)
         for layer in range(len(self.config.layers)):
             x = self.layer(layer, x, [], [])
-        output = typed_value("last_hidden_state", ir.DataType.FLOAT, *_SIZE, self.hidden)
-        self.op("Identity", "/output", self.norm("/model/norm", x), output=output)
+        x = self.norm("/model/norm", x)
+        if self.score is None:
+            output = typed_value("last_hidden_state", ir.DataType.FLOAT, *_SIZE, self.hidden)
+            self.op("Identity", "/output", x, output=output)
+        else:
+            labels = self.score.shape[1]
+            output = typed_value("logits", ir.DataType.FLOAT, _SIZE[0], labels)
+            weight = self.initialize("score.weight", self.score)
+            self.op("MatMul", "/score/MatMul", self.last_tokens(x), weight, output=output)
         graph = ir.Graph(
             [ids, self.attention_mask],
             [output],
@@ -67,6 +81,13 @@ class _TextDecoder(DecoderGraph):
             name="main_graph",
         )
         return ir.Model(graph, ir_version=8, producer_name="tamiz")
+
+    def last_tokens(self, x: ir.Value) -> ir.Value:
+        """Of each row the hidden state of its last token, ``[B, H]``."""
+        name, one = "/score", self.constant([1])
+        tokens = self.op("ReduceSum", f"{name}/ReduceSum", self.attention_mask, one, keepdims=1)
+        last = self.op("Sub", f"{name}/Sub", tokens, one)
+        return self.op("GatherND", f"{name}/GatherND", x, last, batch_dims=1)
 
     def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
         group = self.config.heads // self.config.kv_heads

@@ -19,6 +19,8 @@ from tamiz.cli._texts import batch_size, counted, read_lines, speed_json, speed_
 @click.option(
     "--top", metavar="N", type=click.IntRange(1), help="Number of texts to print; all by default."
 )
+@click.option("--prompt", metavar="TEXT", help="Text to put before each pair.")
+@click.option("--prompt-name", metavar="NAME", help="Prompt of the bundle to put before each pair.")
 @batch_size
 @threads
 @click.option("--json", "as_json", is_flag=True, help="Print the scores and speed as JSON.")
@@ -27,6 +29,8 @@ def command(
     query: str,
     source: str,
     top: int | None,
+    prompt: str | None,
+    prompt_name: str | None,
     batch_size: int,
     threads: int | None,
     as_json: bool,
@@ -37,11 +41,18 @@ def command(
     """
     from tamiz.inference.cross_encoder import CrossEncoder
 
+    if prompt is not None and prompt_name is not None:
+        raise click.UsageError("--prompt and --prompt-name exclude each other")
     texts = read_lines(source)
     model = CrossEncoder.load(directory, threads=threads)
     with progress_bar() as report:
         scores = model.rerank(
-            query, texts, batch_size=batch_size, progress=counted(report, "texts")
+            query,
+            texts,
+            batch_size=batch_size,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            progress=counted(report, "texts"),
         )
     order = sorted(range(len(texts)), key=lambda line: -scores[line])[:top]
     if as_json:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
 from tamiz.inference.closing import Closing
+from tamiz.inference.pair_format import pair_format
 from tamiz.inference.text_batches import Progress, TextSpeed, in_batches
 from tamiz.runtime.embedding.classifier import Classifier
-from tamiz.runtime.embedding.settings import read_settings
+from tamiz.runtime.embedding.settings import PROMPTS, read_settings
 from tamiz.runtime.load import load_model
-from tamiz.runtime.text.pairs import PairEnds, cut_pair
 from tamiz.runtime.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class CrossEncoder(Closing):
         tokenizer: The model's tokenizer.
         labels: Names of the labels.
         context: Tokens of a text or of a pair at most, longer ones are cut; None for no limit.
+        prompts: What may be put before a pair, by name.
         speed: Of the last request.
     """
 
@@ -50,11 +51,14 @@ class CrossEncoder(Closing):
         self._classifier: Classifier | None = classifier
         self.tokenizer = Tokenizer(classifier.bundle)
         self.labels = classifier.labels
-        self._ends, self._pair = self.tokenizer.ends(), PairEnds.of(self.tokenizer)
-        settings = read_settings(classifier.bundle)
-        self.context = settings.context(context, self._pair.specials + 2)
-        config = classifier.bundle.json("config.json")
-        self._scores = _scores_of(config, classifier.count)
+        self._ends = self.tokenizer.ends()
+        bundle = classifier.bundle
+        self._settings = read_settings(bundle)
+        self._pairs = pair_format(bundle, self.tokenizer, self._settings, context)
+        self.context, self.prompts = self._pairs.context, dict(self._settings.prompts)
+        config = bundle.json("config.json")
+        given = bundle.json(PROMPTS) if PROMPTS in bundle.manifest.files else {}
+        self._scores = _scores_of(config, given, classifier.count)
         self._probabilities = _probabilities_of(config, classifier.count)
         self.speed = TextSpeed()
 
@@ -82,32 +86,41 @@ class CrossEncoder(Closing):
         texts: Sequence[str],
         *,
         batch_size: int = 32,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
         progress: Progress | None = None,
     ) -> Floats:
         """How well each text answers a query, as ``CrossEncoder.predict`` of sentence-transformers.
 
-        Scores pass through the activation that config.json names; without one through a sigmoid.
+        Scores pass through the activation that the files name; without one through a sigmoid.
 
         Args:
             query: The query.
             texts: The texts.
             batch_size: Texts of a run.
+            prompt_name: Name of the prompt, such as an instruction, that is put before each pair;
+                None for the model's default.
+            prompt: What to put before each pair instead. A model that reads pairs as messages gets
+                it as a message of the role system.
             progress: Called with the texts that are done and their number in all.
 
         Returns:
             ``[texts]``; the largest is the best.
 
         Raises:
-            TamizError: The model has several labels, a text cannot be tokenised, or `batch_size`
-                is below 1.
+            TamizError: The model has several labels, a text cannot be tokenised, there is no such
+                prompt, or `batch_size` is below 1.
         """
+        if prompt_name is not None and prompt is not None:
+            raise TypeError("'prompt_name' and 'prompt' exclude each other")
         if len(self.labels) != 1:
             raise TamizError(
                 f"the model has {len(self.labels)} labels ({', '.join(self.labels)}), expected one"
                 " score; try classify"
             )
         pairs = [(query, text) for text in texts]
-        found: Floats = self._scores(self.logits(pairs, batch_size, progress))[:, 0]
+        before = self._settings.prompt(prompt_name) if prompt is None else prompt
+        found: Floats = self._scores(self.logits(pairs, batch_size, progress, before))[:, 0]
         return found
 
     def classify(
@@ -139,12 +152,16 @@ class CrossEncoder(Closing):
         return self._probabilities(self.logits(texts, batch_size, progress))
 
     def logits(
-        self, texts: Sequence[Text], batch_size: int = 32, progress: Progress | None = None
+        self,
+        texts: Sequence[Text],
+        batch_size: int = 32,
+        progress: Progress | None = None,
+        prompt: str = "",
     ) -> Floats:
-        """Logits ``[texts, labels]``; see `classify`."""
+        """Logits ``[texts, labels]``; see `classify` and `rerank`."""
         if self._classifier is None:
             raise TamizError("the model is closed, expected one that is open; try tamiz.load")
-        rows = [self.encode(text) for text in texts]
+        rows = [self.encode(text, prompt) for text in texts]
         found = np.zeros((len(rows), len(self.labels)), np.float32)
         self.speed = TextSpeed()
         lengths = [len(ids) for ids, _ in rows]
@@ -153,10 +170,12 @@ class CrossEncoder(Closing):
             found[chosen] = self._classifier.logits(ids, kinds)
         return found
 
-    def encode(self, text: Text) -> tuple[list[int], list[int]]:
+    def encode(self, text: Text, prompt: str = "") -> tuple[list[int], list[int]]:
         """Token ids of a text or a pair, cut to `context`, and the kind of each.
 
-        Of a pair the longer text loses tokens at its end until both fit.
+        Args:
+            text: The text or the pair.
+            prompt: What is put before a pair.
 
         Raises:
             TamizError: The text cannot be tokenised.
@@ -168,18 +187,14 @@ class CrossEncoder(Closing):
                 del ids[max(0, self.context - len(first) - len(last)) :]
             ids = [*first, *ids, *last]
             return ids, [0] * len(ids)
-        a, b = (self.tokenizer.encode(part, bos=False) for part in text)
-        if self.context is not None:
-            cut_pair(a, b, self.context - self._pair.specials)
-        return self._pair.join(a, b)
+        return self._pairs.encode(*text, prompt)
 
     def count_tokens(self, text: Text) -> int:
         """Tokens of a text or a pair with those around it; of a long one, before it is cut."""
         if isinstance(text, str):
             first, last = self._ends
             return len(first) + len(self.tokenizer.encode(text, bos=False)) + len(last)
-        parts = (len(self.tokenizer.encode(part, bos=False)) for part in text)
-        return self._pair.specials + sum(parts)
+        return self._pairs.count(*text, "")
 
     def close(self) -> None:
         """Releases the model's memory."""
@@ -209,20 +224,28 @@ _ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
 }
 
 
-def _scores_of(config: dict[str, Any], labels: int) -> Callable[[Floats], Floats]:
-    """What sentence-transformers applies to logits: as config.json says, else a sigmoid of one.
+def _scores_of(
+    config: dict[str, Any], settings: dict[str, Any], labels: int
+) -> Callable[[Floats], Floats]:
+    """What sentence-transformers applies to logits: as the files say, else a sigmoid of one.
+
+    Args:
+        config: The contents of config.json.
+        settings: Those of config_sentence_transformers.json, where newer versions write it.
+        labels: Number of labels.
 
     Raises:
-        TamizError: config.json names another function than those that are known.
+        TamizError: They name another function than those that are known.
     """
     own = config.get("sentence_transformers")
-    name = own.get("activation_fn") if isinstance(own, dict) else None
+    name = settings.get("activation_fn")
+    name = name or (own.get("activation_fn") if isinstance(own, dict) else None)
     name = name or config.get("sbert_ce_default_activation_function")
     if name is None:
         return _sigmoid if labels == 1 else _unchanged
     if name not in _ACTIVATIONS:
         raise TamizError(
-            f"config.json: activation_fn is {name!r}, expected one of {', '.join(_ACTIVATIONS)}"
+            f"the model's activation_fn is {name!r}, expected one of {', '.join(_ACTIVATIONS)}"
         )
     return _ACTIVATIONS[name]
 

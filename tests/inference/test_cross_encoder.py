@@ -14,6 +14,7 @@ import tokenizers
 import tamiz
 from kit.encoders import write_classifier, write_encoder
 from tamiz import TamizError
+from tamiz.files.bundle import Source, write_manifest
 from tamiz.inference.cross_encoder import CrossEncoder
 from tamiz.runtime.text.pairs import cut_pair
 
@@ -60,6 +61,24 @@ def test_the_activation_of_the_configuration(config: dict[str, Any], tmp_path: P
     scores = CrossEncoder.load(folder).rerank(QUERY, TEXTS)
     expected = [logit(folder, QUERY, text)[0] for text in TEXTS]
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
+
+
+def test_the_activation_that_newer_versions_write(tmp_path: Path) -> None:
+    """sentence-transformers 5.4 and later write it beside config.json, whose own does not count."""
+    old = {"activation_fn": "torch.nn.modules.activation.Tanh"}
+    folder = write_classifier(tmp_path / "c", sentence_transformers=old)
+    given = {"activation_fn": "torch.nn.modules.linear.Identity", "prompts": {"rule": "w20 w21 "}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(given))
+    write_manifest(folder, "dense", Source("made"))
+    model = CrossEncoder.load(folder)
+    expected = [logit(folder, QUERY, text)[0] for text in TEXTS]
+    np.testing.assert_allclose(model.rerank(QUERY, TEXTS), expected, rtol=1e-5)
+    expected = [logit(folder, f"w20 w21 {QUERY}", text)[0] for text in TEXTS]
+    found = model.rerank(QUERY, TEXTS, prompt_name="rule")
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_array_equal(model.rerank(QUERY, TEXTS, prompt="w20 w21 "), found)
+    with pytest.raises(TypeError, match="exclude each other"):
+        model.rerank(QUERY, TEXTS, prompt="w20", prompt_name="rule")
 
 
 def test_an_unknown_activation_is_named(tmp_path: Path) -> None:

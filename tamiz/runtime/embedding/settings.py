@@ -32,6 +32,8 @@ class TextSettings:
         prompts: What may be put before a text, by name.
         default_prompt: Name of the one that is put before a text where none is requested.
         truncate_dim: First numbers of an embedding that are kept; None for all.
+        chat: Variables of the chat template that writes a pair as messages of the roles query and
+            document; None where pairs are no messages.
     """
 
     limit: int | None = None
@@ -39,6 +41,7 @@ class TextSettings:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     truncate_dim: int | None = None
+    chat: Mapping[str, Any] | None = None
 
     def context(self, given: int | None, least: int) -> int | None:
         """Tokens to which a text is cut; None for no limit.
@@ -99,7 +102,16 @@ def read_settings(bundle: Bundle) -> TextSettings:
         )
     lower = bool(_value(bundle, texts, "do_lower_case", bool))
     kept = _value(bundle, given, "truncate_dim", int)
-    return TextSettings(min(limits, default=None), lower, prompts, default, kept)
+    chat = _chat(bundle, texts)
+    return TextSettings(min(limits, default=None), lower, prompts, default, kept, chat)
+
+
+def _chat(bundle: Bundle, texts: tuple[str, dict[str, Any]]) -> Mapping[str, Any] | None:
+    """Variables of the chat template, where the model takes messages; see `TextSettings`."""
+    if "message" not in (_value(bundle, texts, "modality_config", dict) or {}):
+        return None
+    given = (_value(bundle, texts, "processing_kwargs", dict) or {}).get("chat_template")
+    return {key: given[key] for key in given if key != "restore_suffix"} if given else {}
 
 
 def most_tokens(bundle: Bundle) -> int | None:

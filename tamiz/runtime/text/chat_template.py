@@ -83,6 +83,8 @@ class ChatTemplate:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        *,
+        add_generation_prompt: bool = True,
     ) -> str:
         """The prompt for the assistant's next message.
 
@@ -92,6 +94,7 @@ class ChatTemplate:
                 missing, as in transformers.
             tools: What the model may call, as JSON schemas; None for nothing.
             variables: Other variables of the template: ``enable_thinking``, ``documents``.
+            add_generation_prompt: Whether the beginning of that message belongs to it.
 
         Raises:
             TamizError: A message has no role or no text; the template is malformed, refuses the
@@ -105,7 +108,8 @@ class ChatTemplate:
         if in_parts and not self._reads_parts():
             for message in in_parts:
                 message["content"] = "\n".join(part["text"] for part in message["content"])
-        return self._render({"messages": checked, "tools": tools, "documents": None, **variables})
+        given = {"messages": checked, "tools": tools, "documents": None, **variables}
+        return self._render({**given, "add_generation_prompt": add_generation_prompt})
 
     def _reads_parts(self) -> bool:
         """Whether the template shows the text of a content in parts, and nothing else of it."""
@@ -262,6 +266,8 @@ def encode_chat(
     tools: Sequence[Mapping[str, Any]] | None = None,
     variables: Mapping[str, Any] | None = None,
     most: int | None = None,
+    *,
+    add_generation_prompt: bool = True,
 ) -> list[int]:
     """Token ids of the prompt for the assistant's next message.
 
@@ -274,6 +280,7 @@ def encode_chat(
         tools: See `ChatTemplate.render`.
         variables: See `ChatTemplate.render`.
         most: See `Tokenizer.encode`.
+        add_generation_prompt: See `ChatTemplate.render`.
 
     Raises:
         TamizError: See `ChatTemplate.render` and `Tokenizer.encode`.
@@ -282,7 +289,7 @@ def encode_chat(
         messages, tools, variables = (
             _protected(tokenizer, value) for value in (messages, tools, variables)
         )
-    text = template.render(messages, tools, variables)
+    text = template.render(messages, tools, variables, add_generation_prompt=add_generation_prompt)
     return tokenizer.encode(text, bos=False, control_tokens=True, most=most)
 
 
