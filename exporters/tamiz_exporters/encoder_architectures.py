@@ -44,6 +44,9 @@ class EncoderArchitecture:
         norm_first: Whether norms lie before the blocks.
         gated: Whether the feed-forward block is gated.
         bias: The module that is a bias by distance; empty for none.
+        rope: Rotary embeddings by kind of layer: the configuration's key of the base θ, and its
+            default; transformers 5 has them in ``rope_parameters``. Empty for none.
+        other_prefix: What begins the names of weights instead of `prefix` in some files.
     """
 
     model_type: str
@@ -62,6 +65,8 @@ class EncoderArchitecture:
     norm_first: bool = False
     gated: bool = False
     bias: str = ""
+    rope: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    other_prefix: str = ""
 
 
 _EMBEDDINGS = {
@@ -105,6 +110,25 @@ _MODERN = {
     "ffn_up": "mlp.W_up",
     "ffn_down": "mlp.Wo",
     "ffn_norm": "mlp_norm",
+}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_NOMIC = {
+    **{f"attn_{c}": f"attn.W{c}" for c in "qkv"},
+    "attn_o": "attn.out_proj",
+    "attn_norm": "norm1",
+    "ffn_gate": "mlp.fc12",
+    "ffn_up": "mlp.fc11",
+    "ffn_down": "mlp.fc2",
+    "ffn_norm": "norm2",
+}
+_GTE = {
+    **{f"attn_{c}": f"attention.{c}" for c in "qkv"},
+    "attn_o": "attention.o_proj",
+    "attn_norm": "attn_ln",
+    "ffn_gate": "mlp.gate",
+    "ffn_up": "mlp.up",
+    "ffn_down": "mlp.down_proj",
+    "ffn_norm": "mlp_ln",
 }
 _BERT = EncoderArchitecture(
     model_type="bert",
@@ -222,6 +246,42 @@ ENCODERS: dict[str, EncoderArchitecture] = {
             types=False,
             norm_first=True,
             gated=True,
+            rope={
+                _FULL: ("global_rope_theta", 160000.0),
+                _SLIDING: ("local_rope_theta", 10000.0),
+            },
+        ),
+        replace(
+            _BERT,
+            model_type="nomic_bert",
+            stem="NomicBert",
+            prefix="nomic_bert.",
+            modules=_EMBEDDINGS | _TYPES | {"embeddings.norm": "emb_ln"},
+            layer="encoder.layers.{}",
+            parts=_NOMIC,
+            fused={"attn.Wqkv": ("attn_q", "attn_k", "attn_v")},
+            head=HeadOf(("nomic_bert.pooler.dense", "classifier"), ("tanh", "")),
+            defaults={**_BERT.defaults, "hidden_act": "silu"},
+            positions=Positions.NONE,
+            gated=True,
+            rope={_FULL: ("rope_theta", 1000.0)},
+        ),
+        replace(
+            _BERT,
+            model_type="gte",
+            stem="Gte",
+            prefix="gte.",
+            parts=_GTE,
+            fused={
+                "attention.qkv_proj": ("attn_q", "attn_k", "attn_v"),
+                "mlp.up_gate_proj": ("ffn_up", "ffn_gate"),
+            },
+            head=HeadOf(("gte.pooler.dense", "classifier"), ("tanh", "")),
+            defaults={**_BERT.defaults, "type_vocab_size": 1},
+            positions=Positions.NONE,
+            gated=True,
+            rope={_FULL: ("rope_theta", 160000.0)},
+            other_prefix="new.",
         ),
     )
 }

@@ -13,6 +13,7 @@ from tamiz_exporters.source_fields import (
 )
 
 _MODERN, _DEBERTA, _ALBERT = ["modernbert"], ["deberta-v2"], ["albert"]
+_ROTARY = ["modernbert", "nomic_bert", "gte"]
 _WIDENED = ["albert", "electra", "deberta-v2"]
 _PADDED = ["roberta", "xlm-roberta", "camembert"]
 
@@ -53,6 +54,10 @@ ENCODER_FIELDS: dict[str, Field] = {
     "local_attention": obeyed_by(_MODERN),
     "global_rope_theta": obeyed_by(_MODERN),
     "local_rope_theta": obeyed_by(_MODERN),
+    "layer_types": obeyed_by(_MODERN, "full_attention, sliding_attention"),
+    "rope_parameters": obeyed_by(_ROTARY, "rope_theta, of each kind of layers"),
+    "rope_theta": obeyed_by(["nomic_bert", "gte"]),
+    "head_dim": obeyed_by(["nomic_bert"], "hidden_size / heads"),
     "classifier_pooling": obeyed_by(_MODERN),
     "classifier_activation": obeyed_by(_MODERN),
     "position_embedding_type": refused("scores by distance of BERT", "absolute"),

@@ -33,6 +33,8 @@ _CLASSIFIES = "ForSequenceClassification"
 #: Tensors that newer versions of transformers do not store.
 _COUNTS = re.compile(r".*\.position_ids")
 _MOST_LAYERS = 10_000
+#: Kinds of layers, as transformers names them.
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def is_encoder(config: dict[str, Any]) -> bool:
@@ -71,11 +73,14 @@ class HfEncoder:
         self.folder = SafetensorsFolder(path, _COUNTS)
         names = of.given("architectures") or [""]
         classifies = names[0].endswith(_CLASSIFIES) and not is_embedder(path)
-        word = f"{traits.prefix}{traits.modules['embeddings.word']}.weight"
-        self._prefix = traits.prefix if word in self.folder.tensors else ""
+        word = f"{traits.modules['embeddings.word']}.weight"
+        prefixes = (traits.prefix, traits.other_prefix)
+        self._prefix = next((p for p in prefixes if f"{p}{word}" in self.folder.tensors), "")
         hidden, heads = self._positive("hidden_size"), self._positive("num_attention_heads")
         if hidden % heads:
             of.reject("num_attention_heads", heads, f"a divisor of {hidden}")
+        if of.given("head_dim") not in (None, hidden // heads):
+            of.reject("head_dim", of.given("head_dim"), f"{hidden // heads}")
         self.config = EncoderConfig(
             hidden=hidden,
             heads=heads,
@@ -156,16 +161,44 @@ class HfEncoder:
             of.reject("num_hidden_layers", count, f"at most {_MOST_LAYERS}")
         if self._traits.model_type == "albert":
             return self._shared_layers(count)
-        if not self._traits.gated:
+        if not self._traits.rope:
             return tuple(EncoderLayer(f"layers.{number}") for number in range(count))
-        every = of.positive("global_attn_every_n_layers", 3)
-        reach = of.positive("local_attention", 128) // 2
-        full = _rotary(of.number("global_rope_theta", 160000.0), head_dim)
-        local = _rotary(of.number("local_rope_theta", 10000.0), head_dim)
+        kinds = self._kinds(count)
+        reach = {_FULL: 0}
+        if _SLIDING in self._traits.rope:
+            reach[_SLIDING] = of.positive("local_attention", 128) // 2
+        rotary = {kind: _rotary(self._theta(kind), head_dim) for kind in self._traits.rope}
         return tuple(
-            EncoderLayer(f"layers.{n}", local if n % every else full, reach if n % every else 0)
-            for n in range(count)
+            EncoderLayer(f"layers.{n}", rotary[kind], reach[kind]) for n, kind in enumerate(kinds)
         )
+
+    def _kinds(self, count: int) -> list[str]:
+        """Whether each layer sees all tokens or those near."""
+        if _SLIDING not in self._traits.rope:
+            return [_FULL] * count
+        kinds = self._of.given("layer_types")
+        if kinds is None:
+            every = self._of.positive("global_attn_every_n_layers", 3)
+            return [_SLIDING if n % every else _FULL for n in range(count)]
+        known = {*self._traits.rope}
+        if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - known:
+            self._of.reject("layer_types", kinds, f"{count} times {' or '.join(sorted(known))}")
+        return [str(kind) for kind in kinds]
+
+    def _theta(self, kind: str) -> float:
+        """The base of the rotary embedding of a kind of layers."""
+        key, default = self._traits.rope[kind]
+        group = self._of.group("rope_parameters")
+        if group is not None:
+            group = group.group(kind) or group
+            for name, value in group.values.items():
+                if name in self._traits.rope or (name, value) == ("rope_type", "default"):
+                    continue
+                if name != "rope_theta":
+                    group.reject(name, value, "the rope_type default and a rope_theta")
+        if group is not None and group.given("rope_theta") is not None:
+            return group.number("rope_theta")
+        return self._of.number(key, default)
 
     def _shared_layers(self, count: int) -> tuple[EncoderLayer, ...]:
         """ALBERT's: some groups of layers, each run several times."""

@@ -2,7 +2,8 @@
 
 ``reference_encoders.json`` holds shapes of the tensors of small models, and of each model six
 hidden states of the last token of a text, or its logits, computed by the version of transformers
-that it names (float32; ModernBERT with eager attention).
+that it names for the model, else for all (float32; those with a version of their own and ModernBERT
+with eager attention).
 """
 
 from __future__ import annotations
@@ -109,6 +110,19 @@ def test_counts_of_positions_are_no_weights(tmp_path: Path, plugins: Plugins) ->
         tmp_path / "hf", model["config"], random_tensors(model["shapes"]) | counts
     )
     export(str(folder), tmp_path / "dense", plugins)
+
+
+@pytest.mark.parametrize(("kind", "head"), [("CrossEncoder", True), ("SentenceTransformer", False)])
+def test_modules_of_a_cross_encoder_keep_its_head(
+    kind: str, head: bool, tmp_path: Path, plugins: Plugins
+) -> None:
+    """sentence-transformers 5.4 and later list modules for both."""
+    folder = write(tmp_path / "hf", "BertForSequenceClassification")
+    (folder / "modules.json").write_text('[{"path": "", "type": "sentence_transformers.Any"}]')
+    settings = json.dumps({"model_type": kind})
+    (folder / "config_sentence_transformers.json").write_text(settings)
+    found = run(export(str(folder), tmp_path / "dense", plugins))
+    assert (found.ndim == 2) == head
 
 
 def test_16_bit_weights_stay(tmp_path: Path, plugins: Plugins) -> None:

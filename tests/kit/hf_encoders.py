@@ -41,6 +41,8 @@ KINDS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("eos_token_id", "sep_token_id"), 1),
     },
     "Roberta": {"type_vocab_size": 1},
+    "NomicBert": {},
+    "Gte": {},
     "XLMRoberta": {"type_vocab_size": 1},
     "Camembert": {"type_vocab_size": 1},
 }
