@@ -31,6 +31,11 @@ Every model is compared with float32. The cosine is that of embeddings, its mean
 quantile over texts. A text agrees where its nearest other text is the same. Speed is that of a
 batch, times float32, with the quartiles over rounds. "tamiz chosen" has a format for each site,
 within a limit of cosine on the calibration's text (`python -m benchmarks encoders`)."""
+_RETRIEVAL = """\
+Queries are titles of articles and of their sections; the body below the titles is the relevant
+passage. Pairs of sentences are ordered by how near they stand in the text; ρ compares this order
+with the cosines. Differences to the first row are 5 % to 95 % of samples of the queries or pairs
+(`python -m benchmarks retrieval`)."""
 
 
 def budgets_section(all_stored: list[Stored]) -> list[str]:
@@ -80,6 +85,24 @@ def encoders_section(all_stored: list[Stored]) -> list[str]:
         size = f"{settings['batch']} × {settings['length']} tokens"
         note = f"{settings['texts']} texts; a batch has {size}. {origin(stored)}"
         parts += [f"### {stored.title}: encoder", table(head, rows), note]
+    return parts
+
+
+def retrieval_section(all_stored: list[Stored]) -> list[str]:
+    """Search by titles and similarity of sentences; a bundle a row, the reference first."""
+    head = ["model", "size, MB", "NDCG@10", "difference", "Spearman's ρ", "difference"]
+    parts = ["## Encoders that search", _RETRIEVAL]
+    for stored in all_stored:
+        settings, rows = stored.record["settings"], []
+        for name, row in stored.record["results"].items():
+            cells = [name, number(row["mb"])]
+            for score in ("ndcg_10", "spearman"):
+                low, high = row[f"{score}_difference"]
+                cells += [f"{row[score]:.4f}", f"{low:+.4f} to {high:+.4f}"]
+            rows.append(cells)
+        counts = f"{settings['queries']} queries, {settings['pairs']} pairs of sentences"
+        note = f"{counts}; texts have at most {settings['length']} tokens. {origin(stored)}"
+        parts += [f"### {stored.title}: search", table(head, rows), note]
     return parts
 
 

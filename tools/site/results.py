@@ -20,6 +20,7 @@ from loss_tables import (
     greedy_section,
     perplexity_section,
     quantisers_section,
+    retrieval_section,
     unseen_section,
 )
 from result_tables import (
@@ -79,6 +80,7 @@ def page(found: dict[str, list[Stored]]) -> str:
         "unseen": unseen_section,
         "quantisers": quantisers_section,
         "encoders": encoders_section,
+        "retrieval": retrieval_section,
         "acceptance": acceptance_section,
         "speculation": speculation_section,
         "perplexity": perplexity_section,
