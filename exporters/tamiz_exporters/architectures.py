@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
-from tamiz_exporters.expert_weights import DOWN, GATE, UP, ExpertNames
+from tamiz_exporters.mixture_traits import (
+    ERNIE_EXPERTS,
+    GLM_EXPERTS,
+    GPT_OSS_NAMES,
+    GRANITE_NAMES,
+    MIXTRAL,
+    QWEN_EXPERTS,
+    SHARED,
+    MixtureTraits,
+)
 
 #: A layer's weights: their names in the graph, which are those of most in transformers → in GGUF.
 _LAYER = {
@@ -43,94 +52,6 @@ _NORMS_AROUND = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-
-
-@dataclass(frozen=True)
-class MixtureTraits:
-    """What tells the mixtures of experts of architectures apart.
-
-    Attributes:
-        names: A layer's weights in transformers.
-        count_key: Number of experts in ``config.json``.
-        top_key: Number of them that a token takes in ``config.json``.
-        width_key: Width of an expert in ``config.json``.
-        gguf_width_key: Width of an expert in GGUF.
-        score: See `decoder_config.Experts`.
-        normalize: Whether the weights of the chosen are divided by their sum in GGUF, where no key
-            says it.
-        normalize_key: What says it in ``config.json``; empty: as in GGUF.
-        shared_key: Width of the shared expert in ``config.json``; empty: there is none.
-        shared_counts: Whether it is a number of experts instead, as wide as the others.
-        gguf_counts: Whether GGUF has their number, too.
-        turned: Whether transformers has the tensors of `ExpertSource`.
-        routed: Whether the router's score, groups, factor and division by the sum are read.
-        span_keys: First, last and interval of the layers with experts in ``config.json``, of which
-            the last two may be empty; None: they are in the keys of Qwen.
-    """
-
-    names: ExpertNames
-    count_key: str = "num_experts"
-    top_key: str = "num_experts_per_tok"
-    width_key: str = "moe_intermediate_size"
-    gguf_width_key: str = "expert_feed_forward_length"
-    score: str = "softmax"
-    normalize: bool = True
-    normalize_key: str = "norm_topk_prob"
-    shared_key: str = ""
-    shared_counts: bool = False
-    gguf_counts: bool = False
-    turned: bool = False
-    routed: bool = False
-    span_keys: tuple[str, str, str] | None = None
-
-
-def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> ExpertNames:
-    """Names of tensors of single experts, gate, up and down."""
-    names = zip((GATE, UP, DOWN), parts, strict=True)
-    return ExpertNames(router, {part: f"{each}.{{}}.{name}" for part, name in names})
-
-
-_QWEN_EXPERTS = _expert_names("mlp.gate", "mlp.experts", (GATE, UP, DOWN))
-_SHARED = {part: f"mlp.shared_expert.{part}" for part in (GATE, UP, DOWN)}
-_ERNIE_EXPERTS = replace(
-    _QWEN_EXPERTS,
-    shared={part: f"mlp.shared_experts.{part}" for part in (GATE, UP, DOWN)},
-    bias="mlp.moe_statics.e_score_correction_bias",
-)
-_GLM_EXPERTS = replace(_ERNIE_EXPERTS, bias="mlp.gate.e_score_correction_bias")
-_MIXTRAL_NAMES = _expert_names(
-    "block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2")
-)
-_GRANITE_NAMES = ExpertNames(
-    "block_sparse_moe.router.layer",
-    {
-        **dict.fromkeys((GATE, UP), "block_sparse_moe.input_linear"),
-        DOWN: "block_sparse_moe.output_linear",
-    },
-)
-_GPT_OSS_NAMES = ExpertNames(
-    "mlp.router",
-    {
-        **dict.fromkeys((GATE, UP), "mlp.experts.gate_up_proj"),
-        DOWN: "mlp.experts.down_proj",
-    },
-    interleaved=True,
-)
-#: Names of experts' weights in GGUF.
-GGUF_EXPERTS = ExpertNames(
-    "ffn_gate_inp",
-    {GATE: "ffn_gate_exps", UP: "ffn_up_exps", DOWN: "ffn_down_exps"},
-    {GATE: "ffn_gate_shexp", UP: "ffn_up_shexp", DOWN: "ffn_down_shexp"},
-    "ffn_gate_inp_shexp",
-    "exp_probs_b.bias",
-)
-_MIXTRAL = MixtureTraits(
-    _MIXTRAL_NAMES,
-    count_key="num_local_experts",
-    width_key="intermediate_size",
-    gguf_width_key="feed_forward_length",
-    normalize_key="",
-)
 
 
 @dataclass(frozen=True)
@@ -199,10 +120,6 @@ class Architecture:
     yarn_truncated: bool = True
 
 
-#: What ``config.json`` calls the number of experts; transformers 5 writes the second for Qwen 3.
-EXPERT_COUNTS = ("num_experts", "num_local_experts")
-#: Factor on the weights of the chosen, groups and groups that are taken in ``config.json``.
-ROUTER_KEYS = ("routed_scaling_factor", "n_group", "topk_group")
 #: What sources call the soft caps of scores and of logits.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
@@ -215,19 +132,19 @@ ARCHITECTURES = {
         "Qwen2MoeForCausalLM",
         "qwen2_moe",
         mixture=MixtureTraits(
-            replace(_QWEN_EXPERTS, shared=_SHARED, shared_gate="mlp.shared_expert_gate"),
+            replace(QWEN_EXPERTS, shared=SHARED, shared_gate="mlp.shared_expert_gate"),
             normalize=False,
             shared_key="shared_expert_intermediate_size",
         ),
     ),
     "qwen3moe": Architecture(
-        "Qwen3MoeForCausalLM", "qwen3_moe", mixture=MixtureTraits(_QWEN_EXPERTS)
+        "Qwen3MoeForCausalLM", "qwen3_moe", mixture=MixtureTraits(QWEN_EXPERTS)
     ),
     "olmoe": Architecture(
         "OlmoeForCausalLM",
         "olmoe",
         mixture=MixtureTraits(
-            _QWEN_EXPERTS,
+            QWEN_EXPERTS,
             width_key="intermediate_size",
             gguf_width_key="feed_forward_length",
             normalize=False,
@@ -243,7 +160,7 @@ ARCHITECTURES = {
         rope_base=150000.0,
         window=128,
         mixture=MixtureTraits(
-            _GPT_OSS_NAMES,
+            GPT_OSS_NAMES,
             count_key="num_local_experts",
             width_key="intermediate_size",
             score="softmax_of_chosen",
@@ -266,7 +183,7 @@ ARCHITECTURES = {
         "GraniteMoeForCausalLM",
         "granitemoe",
         pairs=True,
-        mixture=replace(_MIXTRAL, names=_GRANITE_NAMES, score="softmax_of_chosen", normalize=False),
+        mixture=replace(MIXTRAL, names=GRANITE_NAMES, score="softmax_of_chosen", normalize=False),
         multiplied=True,
     ),
     "ernie4_5": Architecture(
@@ -279,7 +196,7 @@ ARCHITECTURES = {
         pairs_everywhere=True,
         rope_base=500000.0,
         mixture=MixtureTraits(
-            _ERNIE_EXPERTS,
+            ERNIE_EXPERTS,
             count_key="moe_num_experts",
             top_key="moe_k",
             normalize_key="",
@@ -294,7 +211,7 @@ ARCHITECTURES = {
         _LAYER | {"post_attention_layernorm": "post_attention_norm"},
         rotated=0.5,
         mixture=MixtureTraits(
-            _GLM_EXPERTS,
+            GLM_EXPERTS,
             count_key="n_routed_experts",
             score="sigmoid",
             normalize=False,
@@ -355,7 +272,7 @@ WITH_EXPERTS = {
         ARCHITECTURES["llama"],
         model_class="MixtralForCausalLM",
         model_type="mixtral",
-        mixture=_MIXTRAL,
+        mixture=MIXTRAL,
     ),
 }
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Protocol
 
-from tamiz_exporters.architectures import (
+from tamiz_exporters.decoder_config import Experts
+from tamiz_exporters.gguf_hyperparameters import Hyperparameters
+from tamiz_exporters.hf_fields import Fields
+from tamiz_exporters.mixture_traits import (
     EXPERT_COUNTS,
     GGUF_EXPERTS,
     ROUTER_KEYS,
     MixtureTraits,
 )
-from tamiz_exporters.decoder_config import Experts
-from tamiz_exporters.gguf_hyperparameters import Hyperparameters
-from tamiz_exporters.hf_fields import Fields
 
 #: What the router makes of its scores, by GGUF's number.
 SCORES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}

@@ -11,9 +11,7 @@ import numpy as np
 from tamiz_exporters.activations import GGUF_NAMES, STATED, chosen_activation
 from tamiz_exporters.architectures import (
     ARCHITECTURES,
-    GGUF_EXPERTS,
     MISSING,
-    ROUTER_KEYS,
     SOFT_CAPS,
     WITH_EXPERTS,
     Architecture,
@@ -28,6 +26,7 @@ from tamiz_exporters.expert_fields import gguf_experts, gguf_step
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
+from tamiz_exporters.mixture_traits import GGUF_EXPERTS, ROUTER_KEYS
 
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")

@@ -1,0 +1,100 @@
+"""What tells the mixtures of experts of architectures apart, and their names in sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tamiz_exporters.expert_weights import DOWN, GATE, UP, ExpertNames
+
+
+@dataclass(frozen=True)
+class MixtureTraits:
+    """What tells the mixtures of experts of architectures apart.
+
+    Attributes:
+        names: A layer's weights in transformers.
+        count_key: Number of experts in ``config.json``.
+        top_key: Number of them that a token takes in ``config.json``.
+        width_key: Width of an expert in ``config.json``.
+        gguf_width_key: Width of an expert in GGUF.
+        score: See `decoder_config.Experts`.
+        normalize: Whether the weights of the chosen are divided by their sum in GGUF, where no key
+            says it.
+        normalize_key: What says it in ``config.json``; empty: as in GGUF.
+        shared_key: Width of the shared expert in ``config.json``; empty: there is none.
+        shared_counts: Whether it is a number of experts instead, as wide as the others.
+        gguf_counts: Whether GGUF has their number, too.
+        turned: Whether transformers has the tensors of `ExpertSource`.
+        routed: Whether the router's score, groups, factor and division by the sum are read.
+        span_keys: First, last and interval of the layers with experts in ``config.json``, of which
+            the last two may be empty; None: they are in the keys of Qwen.
+    """
+
+    names: ExpertNames
+    count_key: str = "num_experts"
+    top_key: str = "num_experts_per_tok"
+    width_key: str = "moe_intermediate_size"
+    gguf_width_key: str = "expert_feed_forward_length"
+    score: str = "softmax"
+    normalize: bool = True
+    normalize_key: str = "norm_topk_prob"
+    shared_key: str = ""
+    shared_counts: bool = False
+    gguf_counts: bool = False
+    turned: bool = False
+    routed: bool = False
+    span_keys: tuple[str, str, str] | None = None
+
+
+def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> ExpertNames:
+    """Names of tensors of single experts, gate, up and down."""
+    names = zip((GATE, UP, DOWN), parts, strict=True)
+    return ExpertNames(router, {part: f"{each}.{{}}.{name}" for part, name in names})
+
+
+QWEN_EXPERTS = _expert_names("mlp.gate", "mlp.experts", (GATE, UP, DOWN))
+SHARED = {part: f"mlp.shared_expert.{part}" for part in (GATE, UP, DOWN)}
+ERNIE_EXPERTS = replace(
+    QWEN_EXPERTS,
+    shared={part: f"mlp.shared_experts.{part}" for part in (GATE, UP, DOWN)},
+    bias="mlp.moe_statics.e_score_correction_bias",
+)
+GLM_EXPERTS = replace(ERNIE_EXPERTS, bias="mlp.gate.e_score_correction_bias")
+MIXTRAL_NAMES = _expert_names(
+    "block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2")
+)
+GRANITE_NAMES = ExpertNames(
+    "block_sparse_moe.router.layer",
+    {
+        **dict.fromkeys((GATE, UP), "block_sparse_moe.input_linear"),
+        DOWN: "block_sparse_moe.output_linear",
+    },
+)
+GPT_OSS_NAMES = ExpertNames(
+    "mlp.router",
+    {
+        **dict.fromkeys((GATE, UP), "mlp.experts.gate_up_proj"),
+        DOWN: "mlp.experts.down_proj",
+    },
+    interleaved=True,
+)
+#: Names of experts' weights in GGUF.
+GGUF_EXPERTS = ExpertNames(
+    "ffn_gate_inp",
+    {GATE: "ffn_gate_exps", UP: "ffn_up_exps", DOWN: "ffn_down_exps"},
+    {GATE: "ffn_gate_shexp", UP: "ffn_up_shexp", DOWN: "ffn_down_shexp"},
+    "ffn_gate_inp_shexp",
+    "exp_probs_b.bias",
+)
+MIXTRAL = MixtureTraits(
+    MIXTRAL_NAMES,
+    count_key="num_local_experts",
+    width_key="intermediate_size",
+    gguf_width_key="feed_forward_length",
+    normalize_key="",
+)
+
+#: What ``config.json`` calls the number of experts; transformers 5 writes the second for Qwen 3.
+EXPERT_COUNTS = ("num_experts", "num_local_experts")
+#: Factor on the weights of the chosen, groups and groups that are taken in ``config.json``.
+ROUTER_KEYS = ("routed_scaling_factor", "n_group", "topk_group")
