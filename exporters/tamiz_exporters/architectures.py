@@ -8,6 +8,8 @@ from typing import Any
 
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
 from tamiz_exporters.mixture_traits import (
+    DEEPSEEK,
+    DEEPSEEK_3,
     ERNIE_EXPERTS,
     GLM_EXPERTS,
     GPT_OSS_NAMES,
@@ -36,6 +38,12 @@ _LAYER = {
 _UNGATED = {name: stored for name, stored in _LAYER.items() if name != "mlp.gate_proj"}
 #: Of LFM2, whose layers attend or convolve.
 _LFM2 = _LAYER | {"conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
+#: Of keys and values that are made of a latent; `latent_weights` knows the names of the others.
+_LATENT = {
+    name: stored
+    for name, stored in _LAYER.items()
+    if name == "self_attn.o_proj" or not name.startswith("self_attn.")
+}
 _LFM2_IN_TRANSFORMERS = {
     "self_attn.o_proj": "self_attn.out_proj",
     "self_attn.q_norm": "self_attn.q_layernorm",
@@ -89,6 +97,10 @@ class Architecture:
         yarn_truncated: Whether YaRN rounds where its ramp begins and ends, where a GGUF is read.
         multiplied: Whether factors on embedding, scores and residuals and a divisor of logits are
             read.
+        latent: Whether keys and values are made of a latent, see `latent_graph`.
+        stretches_scores: Whether YaRN has a factor on scores, where a GGUF is read.
+        depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
+            of MiniCPM.
     """
 
     model_class: str
@@ -118,6 +130,9 @@ class Architecture:
     sinks: bool = False
     rope_scaling: Mapping[str, Any] = field(default_factory=dict)
     yarn_truncated: bool = True
+    latent: bool = False
+    stretches_scores: bool = False
+    depth_scaled: bool = False
 
 
 #: What sources call the soft caps of scores and of logits.
@@ -222,6 +237,28 @@ ARCHITECTURES = {
             span_keys=("first_k_dense_replace", "", ""),
         ),
     ),
+    "deepseek2": Architecture(
+        "DeepseekV2ForCausalLM",
+        "deepseek_v2",
+        _LATENT,
+        pairs=True,
+        pairs_everywhere=True,
+        mixture=DEEPSEEK,
+        latent=True,
+        stretches_scores=True,
+    ),
+    "minicpm3": Architecture(
+        "MiniCPM3ForCausalLM", "minicpm3", _LATENT, latent=True, depth_scaled=True
+    ),
+    "plm": Architecture(
+        "PLMForCausalLM",
+        "plm",
+        {name: stored for name, stored in _LATENT.items() if name in _UNGATED},
+        pairs=True,
+        pairs_everywhere=True,
+        activation=RELU2,
+        latent=True,
+    ),
     "phi3": Architecture("Phi3ForCausalLM", "phi3", fused=True, global_every=0),
     "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", pairs=True, no_rope_every=4),
@@ -276,6 +313,16 @@ WITH_EXPERTS = {
     ),
 }
 
+#: By `general.architecture`, where scores of experts are sigmoids.
+WITH_SIGMOIDS = {
+    "deepseek2": replace(
+        ARCHITECTURES["deepseek2"],
+        model_class="DeepseekV3ForCausalLM",
+        model_type="deepseek_v3",
+        mixture=DEEPSEEK_3,
+    ),
+}
+
 #: By `model_type` of Hugging Face's ``config.json``. GGUF calls a mistral a llama with a window.
 HF_ARCHITECTURES = {
     **{each.model_type: each for each in ARCHITECTURES.values()},
@@ -291,6 +338,13 @@ HF_ARCHITECTURES = {
         for name in ("qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma3")
     },
     "mixtral": WITH_EXPERTS["llama"],
+    "deepseek_v3": WITH_SIGMOIDS["deepseek2"],
+    "glm4_moe_lite": replace(
+        WITH_SIGMOIDS["deepseek2"],
+        model_class="Glm4MoeLiteForCausalLM",
+        model_type="glm4_moe_lite",
+        mixture=replace(DEEPSEEK_3, first=1, scale=1.8, groups=(1, 1)),
+    ),
 }
 
 _MAMBA = "Mamba layers"
@@ -299,7 +353,7 @@ _EXPERTS = "a mixture of experts with a router, biases or attention of its own k
 
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
 MISSING = {
-    **dict.fromkeys(("deepseek2", "lfm2moe", "llama4", "minimax-m2"), _EXPERTS),
+    **dict.fromkeys(("lfm2moe", "llama4", "minimax-m2"), _EXPERTS),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(
         ("mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h"), _MAMBA

@@ -39,12 +39,24 @@ _GEMMA = ("gemma2", "gemma3_text")
 _LFM2 = ("lfm2",)
 
 _ERNIE = ("ernie4_5_moe",)
-_ROUTED = ("glm4_moe",)
-_MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "glm4_moe")
+_DEEPSEEK_3 = ("deepseek_v3", "glm4_moe_lite")
+_DEEPSEEK = ("deepseek_v2", *_DEEPSEEK_3)
+_LATENT = (*_DEEPSEEK, "minicpm3", "plm")
+_GROUPED = ("glm4_moe", *_DEEPSEEK_3)
+_ROUTED = ("glm4_moe", *_DEEPSEEK)
+_MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", *_ROUTED)
 
 
 def _multiplier(note: str, *harmless: float) -> Field:
     return Field(Treatment.OBEYED, note, refused("", *harmless).harmless, ("granite", "granitemoe"))
+
+
+def _grouped(note: str) -> Field:
+    return Field(Treatment.OBEYED, note, refused("", 1).harmless, _GROUPED)
+
+
+def _minicpm(note: str) -> Field:
+    return Field(Treatment.OBEYED, note, only=("minicpm3",))
 
 
 #: Fields of the model, by their names in transformers.
@@ -116,8 +128,28 @@ CONFIG_FIELDS: dict[str, Field] = {
     "n_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ROUTED),
     "first_k_dense_replace": obeyed("layers before the first with experts", only=_ROUTED),
     "routed_scaling_factor": obeyed("factor on the weights of the chosen", only=_ROUTED),
-    "n_group": obeyed("groups of experts", only=_ROUTED),
-    "topk_group": obeyed("groups of which a token takes experts", only=_ROUTED),
+    "n_group": _grouped("groups of experts"),
+    "topk_group": _grouped("groups of which a token takes experts"),
+    "topk_method": Field(
+        Treatment.REFUSED,
+        "groups of experts that are judged by their best one alone",
+        ("greedy", "noaux_tc", None),
+    ),
+    "scoring_func": obeyed("softmax, or sigmoid from DeepSeek-V3 on", only=_DEEPSEEK),
+    "moe_layer_freq": refused("experts in some layers", 1),
+    "mlp_layer_types": obeyed("dense or sparse, by layer", only=("glm4_moe_lite",)),
+    **no_effect("training only", "aux_loss_alpha", "seq_aux"),
+    **no_effect("how the model is run", "ep_size"),
+    "kv_lora_rank": obeyed("elements of the latent of keys and values", only=_LATENT),
+    "q_lora_rank": obeyed("elements of the latent of queries; null: none", only=_LATENT),
+    "qk_nope_head_dim": obeyed("elements of a key that do not rotate", only=_LATENT),
+    "qk_rope_head_dim": obeyed("elements of a key that rotate", only=_LATENT),
+    "v_head_dim": obeyed("elements of a value", only=_LATENT),
+    **no_effect("the two other sizes of a key are read", "qk_head_dim"),
+    "rope_interleave": Field(Treatment.REFUSED, "rotary pairs in two halves", (True, None)),
+    "scale_emb": _minicpm("factor on the embedding; 12 where it is missing"),
+    "scale_depth": _minicpm("of residuals, over the root of the layers; 1.4 where it is missing"),
+    "dim_model_base": _minicpm("logits are divided by the width over it; 256 where it is missing"),
     "num_nextn_predict_layers": obeyed(
         "layers that predict tokens further ahead, which are left out", only=_ROUTED
     ),
@@ -132,7 +164,8 @@ CONFIG_FIELDS: dict[str, Field] = {
     "use_bias": obeyed_by(["ernie4_5", "ernie4_5_moe"], "false beside a bias is refused"),
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe",)),
     "norm_topk_prob": obeyed(
-        "true where it is missing for glm4_moe", only=("qwen2_moe", "qwen3_moe", "olmoe", *_ROUTED)
+        "true where it is missing for glm4_moe and from DeepSeek-V3 on",
+        only=("qwen2_moe", "qwen3_moe", "olmoe", *_GROUPED),
     ),
     "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe")),
     "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe")),

@@ -41,6 +41,33 @@ class LayerAttention:
 
 
 @dataclass(frozen=True)
+class Latent:
+    """Keys and values that are made of a latent of low rank, see `latent_graph`.
+
+    Attributes:
+        rank: R, elements of the latent of a token.
+        rope: Elements of a query that rotate, and of the one key of a token that rotates.
+        nope: Elements of a query, and of a head's key, that do not.
+        value_dim: Elements of a head's value.
+        query_rank: Elements of the latent that queries are made of; 0: they are made of the
+            residual stream.
+        epsilon: ε of the norms of latents.
+    """
+
+    rank: int
+    rope: int
+    nope: int
+    value_dim: int
+    query_rank: int
+    epsilon: float
+
+    @property
+    def cached(self) -> int:
+        """Elements of what is kept of a token, which all heads share."""
+        return self.rope + self.rank
+
+
+@dataclass(frozen=True)
 class ShortConvolution:
     """A layer that mixes its last tokens in place of attention, see `convolution_graph`.
 
@@ -92,8 +119,8 @@ class DecoderConfig:
 
     Attributes:
         heads: Number of query heads.
-        kv_heads: Number of key/value heads; divides `heads`.
-        head_dim: Length D of one head.
+        kv_heads: Number of key/value heads; divides `heads`. 1 with a latent.
+        head_dim: Length D of one head; `Latent.cached` with a latent.
         epsilon: ε of the norms.
         layers: How each layer mixes tokens. Layers with the same `Rotary` share its tables.
         scale: Factor on the scores; 0 for 1/sqrt(D).
@@ -105,6 +132,7 @@ class DecoderConfig:
         logit_divisor: What logits are divided by.
         experts: The mixture of experts of some layers; None for none.
         bidirectional: Whether tokens see those behind them, as in an embedder.
+        latent: What keys and values are made of; None where each has a matrix of its own.
     """
 
     heads: int
@@ -121,6 +149,7 @@ class DecoderConfig:
     logit_divisor: float = 1.0
     experts: Experts | None = None
     bidirectional: bool = False
+    latent: Latent | None = None
 
     @property
     def attentions(self) -> tuple[LayerAttention, ...]:

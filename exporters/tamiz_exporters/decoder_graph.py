@@ -7,7 +7,8 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
     x       = x + softmax(q·Kᵀ · scale + mask)·V·Wo     K = [past, k], V = [past, v]
     x       = x + (f(norm(x)·Wg) · norm(x)·Wu)·Wd       without Wg: x + f(norm(x)·Wu)·Wd
 
-A layer may have a short convolution in place of attention (LFM2, `convolution_graph`).
+A layer may have a short convolution in place of attention (LFM2, `convolution_graph`). Keys and
+values may be made of a latent of low rank (DeepSeek, `latent_graph`).
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
 feed-forward add to x and a factor on the embedding (Gemma), soft caps c · tanh(u / c) of scores and
@@ -31,6 +32,7 @@ from tamiz_exporters.convolution_graph import add_convolution, convolution_state
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed, ShortConvolution
 from tamiz_exporters.expert_graph import add_experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
+from tamiz_exporters.latent_graph import head_numbers, latent_projections, values_of_latents
 from tamiz_exporters.rotary_graph import rotary_table, rotate
 
 OPSET = 18
@@ -116,6 +118,8 @@ class DecoderGraph(GraphBuilder):
             r: rotary_table(self, r, n, self.position_ids) for n, r in enumerate(rotaries)
         }
         self.masks = self.attention_masks(ids)
+        if self.config.latent is not None:
+            self.head_numbers = head_numbers(self, ids, self.config.heads)
         if len(self.config.attentions) < len(self.config.layers):
             self.shown = shown_tokens(self, ids, self.attention_mask)
         return x
@@ -212,14 +216,8 @@ class DecoderGraph(GraphBuilder):
         return self.op("Mul", f"{name}/Mul", y, factor)
 
     def norm(self, name: str, x: ir.Value) -> ir.Value:
-        """w · x / sqrt(mean(x²) + ε)."""
-        square = self.op("Pow", f"{name}/Pow", x, self.constant(2.0, np.float32))
-        mean = self.op("ReduceMean", f"{name}/ReduceMean", square, self.constant([-1]), keepdims=1)
-        epsilon = self.constant(self.config.epsilon, np.float32)
-        root = self.op("Sqrt", f"{name}/Sqrt", self.op("Add", f"{name}/Add", mean, epsilon))
-        inverse = self.op("Div", f"{name}/Div", self.constant(1.0, np.float32), root)
-        scaled = self.op("Mul", f"{name}/Mul", x, inverse)
-        return self.op("Mul", f"{name}/Mul_1", self.weight(name), scaled)
+        """A norm of the residual stream, or of heads."""
+        return self.rms_norm(name, x, self.config.epsilon)
 
     def heads(self, name: str, suffix: str, x: ir.Value, count: int, norm: str = "") -> ir.Value:
         """Returns ``[B, S, count·D]`` as ``[B, count, S, D]``, each head normed where asked."""
@@ -245,9 +243,10 @@ class DecoderGraph(GraphBuilder):
     ) -> ir.Value:
         """What the attention of a layer adds to the residual stream."""
         config = self.config
-        q = self.heads(name, "", self.linear(f"{name}/q_proj", x), config.heads, "q_norm")
-        k = self.heads(name, "_1", self.linear(f"{name}/k_proj", x), config.kv_heads, "k_norm")
-        v = self.heads(name, "_2", self.linear(f"{name}/v_proj", x), config.kv_heads)
+        q, k, v = self.projections(name, x)
+        q = self.heads(name, "", q, config.heads, "q_norm")
+        k = self.heads(name, "_1", k, config.kv_heads, "k_norm")
+        v = self.heads(name, "_2", v, config.kv_heads)
         if layer.rotary is not None:
             tables = self.tables[layer.rotary]
             q = rotate(self, f"{name}/rotary_q", tables, layer.rotary, config.head_dim, q)
@@ -274,7 +273,17 @@ class DecoderGraph(GraphBuilder):
         y = self.op("Transpose", f"{name}/Transpose_4", y, perm=[0, 2, 1, 3])
         width = self.constant([0, 0, config.heads * config.head_dim])
         y = self.op("Reshape", f"{name}/Reshape_5", y, width)
+        if config.latent is not None:
+            y = values_of_latents(self, name, config.latent, y, self.head_numbers)
         return self.linear(f"{name}/o_proj", y)
+
+    def projections(self, name: str, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """What queries, keys and values are heads of, ``[B, S, heads·D]``."""
+        if (latent := self.config.latent) is None:
+            q, k, v = (self.linear(f"{name}/{part}_proj", x) for part in "qkv")
+            return q, k, v
+        q, latents = latent_projections(self, name, latent, x, self.head_numbers)
+        return q, latents, latents
 
     def softmax(self, name: str, scores: ir.Value, queries: ir.Value) -> ir.Value:
         """The softmax of scores ``[B, Hkv, G·S, L]`` of queries ``[B, H, S, D]``."""

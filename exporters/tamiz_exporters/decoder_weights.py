@@ -17,6 +17,7 @@ import onnx_ir as ir
 from tamiz_exporters.decoder_config import DecoderConfig, Packed, ShortConvolution
 from tamiz_exporters.expert_weights import ExpertNames, expert_weights
 from tamiz_exporters.graph_weights import Weight, graph_tensors
+from tamiz_exporters.latent_weights import LatentNames, latent_weights
 from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
 
 _NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
@@ -35,6 +36,7 @@ class Names:
         parts: A layer's weights: their names in transformers → in the source.
         fused: A layer's tensors that hold several weights → those weights' names in transformers.
         experts: How it names the weights of experts; None where no layer has any.
+        latents: How it names the weights of latents; None where there are none.
         sinks: A layer's sinks of attention; empty for none.
         taps: A layer's tensor with the weight of its convolution.
         ignored: Tensors that are no weights of the decoder, but known.
@@ -48,6 +50,7 @@ class Names:
     parts: Mapping[str, str]
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     experts: ExpertNames | None = None
+    latents: LatentNames | None = None
     sinks: str = ""
     taps: str = ""
     ignored: re.Pattern[str] = re.compile(r"(?!)")
@@ -119,15 +122,26 @@ class DecoderWeights:
         return graph_tensors(self.source, self.find(), stored)
 
     def _weights(self) -> Iterator[Weight]:
-        names, source = self.names, self.source
+        names, source, config = self.names, self.source, self.config
         embedding = find_tensor(source, names.embedding, (self.vocabulary, self.hidden))
         yield Weight("model.embed_tokens.weight", embedding, embedding=True)
-        for layer in range(len(self.config.layers)):
-            experts = self.config.experts
+        for layer in range(len(config.layers)):
+            experts = config.experts
             mixed = experts is not None and layer in experts.layers
             if experts is not None and names.experts is not None and mixed:
                 at, target = names.layer.format(layer), f"model.layers.{layer}.mlp"
                 yield from expert_weights(source, names.experts, experts, self.hidden, at, target)
+            if config.latent is not None and names.latents is not None:
+                yield from latent_weights(
+                    source,
+                    names.latents,
+                    config.latent,
+                    config.heads,
+                    self.hidden,
+                    names.layer.format(layer),
+                    f"model.layers.{layer}.self_attn",
+                    bool(self.rotary_pairs),
+                )
             if names.sinks:
                 name = f"{names.layer.format(layer)}.{names.sinks}"
                 sinks = find_tensor(source, name, (self.config.heads,))
@@ -171,12 +185,13 @@ class DecoderWeights:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of a layer's weights."""
         config, hidden, ffn = self.config, self.hidden, self.ffn
+        value_dim = config.latent.value_dim if config.latent else config.head_dim
         q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
         shapes: dict[str, tuple[int, ...]] = {
             "self_attn.q_proj": (q, hidden),
             "self_attn.k_proj": (kv, hidden),
             "self_attn.v_proj": (kv, hidden),
-            "self_attn.o_proj": (hidden, q),
+            "self_attn.o_proj": (hidden, config.heads * value_dim),
             "mlp.gate_proj": (ffn, hidden),
             "mlp.up_proj": (ffn, hidden),
             "mlp.down_proj": (hidden, ffn),

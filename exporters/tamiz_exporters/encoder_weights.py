@@ -12,7 +12,7 @@ from tamiz_exporters.decoder_config import Packed
 from tamiz_exporters.encoder_architectures import EncoderArchitecture
 from tamiz_exporters.encoder_config import EncoderConfig
 from tamiz_exporters.graph_weights import Weight, graph_tensors
-from tamiz_exporters.stored_tensor import Source, StackedTensor, StoredTensor, find_tensor
+from tamiz_exporters.stored_tensor import AnyTensor, Source, StoredTensor, find_tensor
 
 #: What TensorFlow called the weight and the bias of a norm.
 _OLD = {"weight": "gamma", "bias": "beta"}
@@ -191,7 +191,7 @@ class EncoderWeights:
         hidden = self.config.hidden
         weight = self._find(f"{module}.weight", hidden, hidden)
         bias = self._find(f"{module}.bias", hidden) if self._has(module, "bias") else None
-        norm = dict[str, StoredTensor | StackedTensor]()
+        norm = dict[str, AnyTensor]()
         for each in (
             self._norm("norm", f"{self.prefix}encoder.LayerNorm", hidden)
             if self._has(f"{self.prefix}encoder.LayerNorm")

@@ -56,7 +56,7 @@ def gguf_experts(of: Hyperparameters, traits: MixtureTraits, hidden: int, layers
         count,
         top,
         width,
-        **_gguf_router(of, traits, count, top),
+        **_gguf_router(of, traits, count, top, having[0]),
         shared_width=shared_width * (width if traits.gguf_counts else 1),
         shared_gate=bool(traits.names.shared_gate),
         biased=f"{at}.{GGUF_EXPERTS.bias}" in of.file.tensors,
@@ -71,15 +71,17 @@ def gguf_step(of: Hyperparameters, traits: MixtureTraits) -> int:
 
 
 def _gguf_router(
-    of: Hyperparameters, traits: MixtureTraits, count: int, top: int
+    of: Hyperparameters, traits: MixtureTraits, count: int, top: int, first: int
 ) -> dict[str, Any]:
     """How scores become weights, and of which groups experts are taken."""
     if not traits.routed:
         return {"score": traits.score, "normalize": traits.normalize}
     key = "expert_gating_func"
     score = traits.score if of.given(key) is None else SCORES.get(of.positive(key))
-    if score is None:
-        of.reject(key, of.given(key), " or ".join(map(str, SCORES)))
+    biased = f"blk.{first}.{GGUF_EXPERTS.bias}" in of.file.tensors
+    if score is None or (of.given(key) is None and biased and not traits.names.bias):
+        found = "nothing, beside biases" if score else of.given(key)
+        of.reject(key, found, " or ".join(map(str, SCORES)))
     return {
         "score": score,
         "normalize": of.flag("expert_weights_norm"),
@@ -127,11 +129,13 @@ def _hf_router(of: Fields, traits: MixtureTraits, count: int, top: int) -> dict[
     normalize = of.flag(traits.normalize_key) if traits.normalize_key else traits.normalize
     if not traits.routed:
         return {"normalize": bool(normalize)}
+    if (score := of.text("scoring_func", traits.score)) != traits.score:
+        of.reject("scoring_func", score, traits.score)
     factor, groups, taken = ROUTER_KEYS
     return {
         "normalize": normalize is not False,
-        "scale": of.number(factor, 1.0),
-        **_groups(of, count, top, groups, taken),
+        "scale": of.number(factor, traits.scale),
+        **_groups(of, count, top, groups, taken, traits.groups),
     }
 
 
@@ -142,7 +146,12 @@ def _hf_layers(of: Fields, traits: MixtureTraits, layers: int) -> frozenset[int]
         end = of.given(last) if last else None
         end = layers - 1 if end in (None, -1) else of.whole(last)
         step = of.positive(every, 1) if every else 1
-        span = range(of.whole(first, 1), min(end, layers - 1) + 1)
+        if (kinds := of.given("mlp_layer_types")) is not None:
+            known = isinstance(kinds, list) and not {*map(str, kinds)} - {"dense", "sparse"}
+            if not known or len(kinds) != layers:
+                of.reject("mlp_layer_types", kinds, f"{layers} times dense or sparse")
+            return frozenset(number for number in range(layers) if kinds[number] == "sparse")
+        span = range(of.whole(first, traits.first), min(end, layers - 1) + 1)
         return frozenset(number for number in span if (number + 1) % step == 0)
     step, without = of.positive("decoder_sparse_step", 1), []
     if (listed := of.given("mlp_only_layers")) is not None:
@@ -152,9 +161,16 @@ def _hf_layers(of: Fields, traits: MixtureTraits, layers: int) -> frozenset[int]
     return frozenset(n for n in range(layers) if n not in without and (n + 1) % step == 0)
 
 
-def _groups(of: _Settings, count: int, top: int, key: str, taken_key: str) -> dict[str, int]:
+def _groups(
+    of: _Settings,
+    count: int,
+    top: int,
+    key: str,
+    taken_key: str,
+    usual: tuple[int, int] = (1, 1),
+) -> dict[str, int]:
     """Groups of experts, and how many a token takes."""
-    groups, taken = of.positive(key, 1), of.positive(taken_key, 1)
+    groups, taken = of.positive(key, usual[0]), of.positive(taken_key, usual[1])
     if count % groups:
         of.reject(key, groups, f"a divisor of {count}")
     if taken > groups or taken * (count // groups) < top:

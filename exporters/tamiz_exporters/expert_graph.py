@@ -14,13 +14,11 @@ weigh with 0 those that are not chosen. Products of experts may have biases.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import DOMAIN
 from tamiz_exporters.activations import CLAMP, CLAMPED, gated
 from tamiz_exporters.decoder_config import Experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
@@ -75,7 +73,7 @@ def _chosen_only(
     outputs = [chosen, weights, *([] if share is None else [share])]
     router: list[ir.Value | None] = [x, of.weight(f"{name}/gate")]
     router += [_found(of, f"{name}/gate", part) for part in ("bias", "offset")]
-    _add(of, "ExpertRouter", f"{name}/router", router, attributes, outputs)
+    of.own_op("ExpertRouter", f"{name}/router", router, attributes, outputs)
 
     def product(part: str, value: ir.Value) -> ir.Value:
         module = f"{name[1:].replace('/', '.')}.experts.{part}.weight"
@@ -85,20 +83,20 @@ def _chosen_only(
         )
         bias = _found(of, f"{name}/experts/{part}", "bias")
         inputs = [value, of.initializers[module], chosen, bias]
-        _add(of, "ExpertMatMul", f"{name}/experts/{part}", inputs, weight.attributes(), [y])
+        of.own_op("ExpertMatMul", f"{name}/experts/{part}", inputs, weight.attributes(), [y])
         return y
 
     gate, up = product("gate_proj", x), product("up_proj", x)
     if activation == CLAMPED:
         hidden = typed_value(f"{name}/experts/act_fn_output_0", floats, *(gate.shape or ()))
         attributes = {"activation": "quick_gelu", "limit": CLAMP}
-        _add(of, "SwiGLU", f"{name}/experts/act_fn", [gate, up], attributes, [hidden])
+        of.own_op("SwiGLU", f"{name}/experts/act_fn", [gate, up], attributes, [hidden])
     else:
         hidden = gated(of, f"{name}/experts", activation, gate, up)
     down = product("down_proj", hidden)
     y = typed_value(f"{name}/sum_output_0", floats, *_SIZE, down.shape[3])  # type: ignore[index]
     summed = [down, weights, *(value for value in (shared, share) if value is not None)]
-    _add(of, "ExpertSum", f"{name}/sum", summed, {}, [y])
+    of.own_op("ExpertSum", f"{name}/sum", summed, {}, [y])
     return y
 
 
@@ -203,18 +201,3 @@ def _within_groups(of: GraphBuilder, name: str, experts: Experts, ranked: ir.Val
 
 def _found(of: GraphBuilder, name: str, part: str) -> ir.Value | None:
     return of.weight(name, part) if of.has(name, part) else None
-
-
-def _add(
-    of: GraphBuilder,
-    op_type: str,
-    name: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: dict[str, Any],
-    outputs: list[ir.Value],
-) -> None:
-    """Adds a node of tamiz' domain; inputs that are missing at the end are left out."""
-    while inputs[-1] is None:
-        inputs = inputs[:-1]
-    converted = [ir.convenience.convert_attribute(*pair) for pair in attributes.items()]
-    of.nodes.append(ir.Node(DOMAIN, op_type, inputs, converted, outputs=outputs, name=name))

@@ -10,7 +10,8 @@ _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
 _WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 _ERNIE = ("ernie4_5-moe",)
-_ROUTED = ("glm4moe",)
+_ROUTED = ("glm4moe", "deepseek2")
+_LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = ("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "gpt-oss", *_ERNIE, *_ROUTED)
 _MULTIPLIED = ("granite", "granitemoe")
 _PATTERNED = ("gemma2", "gemma3")
@@ -34,7 +35,15 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.head_count": obeyed(_PER_LAYER),
     "attention.head_count_kv": obeyed(f"{_PER_LAYER}; in lfm2, 0 where a layer does not attend"),
     "attention.key_length": obeyed(),
-    "attention.value_length": obeyed("equal to key_length"),
+    "attention.value_length": obeyed("equal to key_length, but where a latent makes both"),
+    "attention.kv_lora_rank": obeyed("elements of the latent of keys and values", only=_LATENT),
+    "attention.q_lora_rank": obeyed(
+        "elements of the latent of queries, where there is one", only=_LATENT
+    ),
+    "attention.key_length_mla": obeyed(
+        "of a head; attention.key_length is that of a latent then", only=("deepseek2",)
+    ),
+    "attention.value_length_mla": obeyed("likewise", only=("deepseek2",)),
     "attention.layer_norm_rms_epsilon": obeyed(),
     "attention.sliding_window": obeyed("llama.cpp ignores it for llama and phi3", only=_WINDOWED),
     "attention.sliding_window_pattern": obeyed("a number, or a list by layer", only=_PATTERNED),
@@ -74,7 +83,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "rope.scaling.yarn_beta_slow": obeyed("as in transformers; llama.cpp ignores it here"),
     "rope.scaling.yarn_ext_factor": refused("only the full ramp of YaRN is known", 1.0, -1.0),
     "rope.scaling.yarn_attn_factor": refused("rope.scaling.attn_factor is read", 1.0),
-    "rope.scaling.yarn_log_multiplier": refused("a scale of DeepSeek's attention"),
+    "rope.scaling.yarn_log_multiplier": obeyed(
+        "a tenth of mscale_all_dim, which scales scores, too", only=("deepseek2",)
+    ),
     "rope.scaling.alpha": refused("NTK-aware scaling of the base"),
     "rope.dimension_sections": refused("positions in several dimensions"),
     "rope.dimension_count_swa": refused("another rotary size in some layers"),
@@ -137,13 +148,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     ),
     **dict.fromkeys(
         [
-            "attention.q_lora_rank",
-            "attention.kv_lora_rank",
-            "attention.key_length_mla",
-            "attention.value_length_mla",
             "attention.indexer.{name}",
         ],
-        refused("keys and values of low rank"),
+        refused("attention to keys that an indexer chooses"),
     ),
     **dict.fromkeys(
         [

@@ -14,6 +14,7 @@ from tamiz_exporters.architectures import (
     MISSING,
     SOFT_CAPS,
     WITH_EXPERTS,
+    WITH_SIGMOIDS,
     Architecture,
 )
 from tamiz_exporters.decoder_config import (
@@ -26,6 +27,8 @@ from tamiz_exporters.expert_fields import gguf_experts, gguf_step
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
+from tamiz_exporters.latent_fields import MINICPM, depth_scales, gguf_latent, hf_latent_fields
+from tamiz_exporters.latent_weights import GGUF_LATENTS
 from tamiz_exporters.mixture_traits import GGUF_EXPERTS, ROUTER_KEYS
 
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
@@ -75,23 +78,19 @@ class GgufModel:
         self.ffn = of.positive("feed_forward_length")
         self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
         heads = of.positive("attention.head_count")
-        kv_heads = self._kv_heads(heads)
-        if heads % kv_heads:
-            of.reject("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
-        head_dim = of.positive("attention.key_length", max(1, self.hidden // heads))
-        if (value_dim := of.positive("attention.value_length", head_dim)) != head_dim:
-            of.reject("attention.value_length", value_dim, f"{head_dim}, as for keys")
-        # Before anything of that size is made: a damaged head count must not cost memory.
-        if self.traits.fused:
-            of.tensor("blk.0.attn_qkv.weight", ((heads + 2 * kv_heads) * head_dim, self.hidden))
+        latent = gguf_latent(of, heads, self.hidden) if self.traits.latent else None
+        if latent is None:
+            kv_heads, head_dim = self._head_sizes(heads)
         else:
-            first = self._attending(1).index(True)
-            of.tensor(f"blk.{first}.attn_q.weight", (heads * head_dim, self.hidden))
-        self.rope = Rope(of, head_dim, self.traits.yarn_truncated)
+            kv_heads, head_dim = 1, latent.cached
+        rotary = self.traits.yarn_truncated, self.traits.stretches_scores
+        self.rope = Rope(of, head_dim if latent is None else latent.rope, *rotary)
         self.context = self.rope.context
         layers = self._layers()
         multipliers = self._multipliers()
         scale = multipliers.pop("scale")
+        if latent is not None:
+            scale = (latent.nope + latent.rope) ** -0.5 * self.rope.stretch
         if len(layers) == _SCALED_BY_HIDDEN.get(self.architecture):
             scale = (self.hidden / heads) ** -0.5
         score_cap, logit_cap = self._soft_caps()
@@ -109,6 +108,7 @@ class GgufModel:
             experts=None
             if mixture is None
             else gguf_experts(of, mixture, self.hidden, len(layers)),
+            latent=latent,
             **multipliers,
         )
 
@@ -122,6 +122,7 @@ class GgufModel:
             self.traits.names,
             _FUSED if self.traits.fused else {},
             None if self.config.experts is None else GGUF_EXPERTS,
+            GGUF_LATENTS,
             "attn_sinks.weight" if self.traits.sinks else "",
             "shortconv.conv",
             ignored=_ROTARY,
@@ -183,7 +184,9 @@ class GgufModel:
             "vocab_size": self.vocabulary,
         }
         out |= self._hf_experts() | self._hf_multipliers()
-        if self.rope.dimensions != config.head_dim:
+        if config.latent is not None:
+            out |= hf_latent_fields(config.latent, config.heads)
+        elif self.rope.dimensions != config.head_dim:
             out["partial_rotary_factor"] = self.rope.dimensions / config.head_dim
         if self.traits.soft_caps or config.logit_cap:
             caps = config.score_cap or None, config.logit_cap or None
@@ -233,6 +236,8 @@ class GgufModel:
 
     def _hf_multipliers(self) -> dict[str, Any]:
         config = self.config
+        if self.traits.depth_scaled:
+            return MINICPM
         if not self.traits.multiplied:
             return {}
         return {
@@ -252,12 +257,16 @@ class GgufModel:
     def _traits(self) -> Architecture:
         if self.of.given("expert_count") and self.architecture in WITH_EXPERTS:
             return WITH_EXPERTS[self.architecture]
+        if self.architecture in WITH_SIGMOIDS and self.of.given("expert_gating_func") == 2:
+            return WITH_SIGMOIDS[self.architecture]
         return ARCHITECTURES[self.architecture]
 
     def _multipliers(self) -> dict[str, Any]:
         """Factors on embedding, scores and residuals, and the divisor of logits."""
         of, traits = self.of, self.traits
         embedding = self.hidden**0.5 if traits.scales_embedding else 1.0
+        if traits.depth_scaled:
+            return {"scale": 0.0, **depth_scales(self.hidden, of.positive("block_count"), MINICPM)}
         if not traits.multiplied:
             return {"embedding_scale": embedding, "scale": 0.0}
         return {
@@ -266,6 +275,22 @@ class GgufModel:
             "residual_scale": of.number("residual_scale", 0.0) or 1.0,
             "logit_divisor": of.number("logit_scale", 0.0) or 1.0,
         }
+
+    def _head_sizes(self, heads: int) -> tuple[int, int]:
+        """Key/value heads, and the length of a head."""
+        of, kv_heads = self.of, self._kv_heads(heads)
+        if heads % kv_heads:
+            of.reject("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
+        head_dim = of.positive("attention.key_length", max(1, self.hidden // heads))
+        if (value_dim := of.positive("attention.value_length", head_dim)) != head_dim:
+            of.reject("attention.value_length", value_dim, f"{head_dim}, as for keys")
+        # Before anything of that size is made: a damaged head count must not cost memory.
+        if self.traits.fused:
+            of.tensor("blk.0.attn_qkv.weight", ((heads + 2 * kv_heads) * head_dim, self.hidden))
+        else:
+            first = self._attending(1).index(True)
+            of.tensor(f"blk.{first}.attn_q.weight", (heads * head_dim, self.hidden))
+        return kv_heads, head_dim
 
     def _kv_heads(self, heads: int) -> int:
         """Key/value heads of the layers that attend."""

@@ -24,20 +24,29 @@ class Rope:
         dimensions: R, the first dimensions of a head that rotate.
         scaling: What ``config.json`` says as ``rope_scaling``; None without scaling.
         context: Longest sequence that the frequencies are meant for, in tokens.
+        stretch: Factor on scores.
     """
 
-    def __init__(self, of: Hyperparameters, head_dim: int, truncated: bool = True) -> None:
+    def __init__(
+        self,
+        of: Hyperparameters,
+        head_dim: int,
+        truncated: bool = True,
+        stretches_scores: bool = False,
+    ) -> None:
         """Reads the metadata.
 
         Args:
             of: The file's hyperparameters.
             head_dim: D, length of a head.
             truncated: Whether YaRN rounds where its ramp begins and ends.
+            stretches_scores: Whether YaRN has a factor on scores.
 
         Raises:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
         self._of, self._truncated = of, truncated
+        self._stretches_scores, self.stretch = stretches_scores, 1.0
         self.base = of.number("rope.freq_base", 10000.0)
         if self.base <= 1:
             of.reject("rope.freq_base", self.base, "a number over 1")
@@ -86,16 +95,30 @@ class Rope:
             of.number(f"rope.scaling.yarn_beta_{end}", turns)
             for end, turns in zip(("fast", "slow"), YARN_TURNS, strict=True)
         )
+        # llama.cpp multiplies the two.
+        length = (length or 1.0) * yarn_length(factor)
+        if self._stretches_scores:
+            length = self._stretched(factor, length)
         return {
             "rope_type": "yarn",
             "factor": factor,
             "original_max_position_embeddings": original,
-            # llama.cpp multiplies the two.
-            "attention_factor": yarn_length(factor) * (length or 1.0),
+            "attention_factor": length,
             "beta_fast": fast,
             "beta_slow": slow,
             **({} if self._truncated else {"truncate": False}),
         }
+
+    def _stretched(self, factor: float, length: float) -> float:
+        """Notes the factor on scores of a yarn as llama.cpp reads DeepSeek's; returns its length.
+
+        The file has a tenth of the scale of the logarithm. With it, cosine and sine are as long as
+        without yarn.
+        """
+        scale = 10 * self._of.number("rope.scaling.yarn_log_multiplier", 0.0)
+        length = length / yarn_length(factor) if scale else length
+        self.stretch = (length * (yarn_length(factor, scale) if scale else 1.0)) ** 2
+        return length
 
     def _longrope(self, original: int, length: float) -> dict[str, Any]:
         factor = max(1.0, self.context / original)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,30 @@ class GraphBuilder:
         node = ir.Node(DOMAIN, op_type, inputs, attributes, outputs=[output], name=name)
         self.nodes.append(node)
         return output
+
+    def own_op(
+        self,
+        op_type: str,
+        name: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, Any],
+        outputs: list[ir.Value],
+    ) -> None:
+        """Adds a node of tamiz' domain; inputs that are missing at the end are left out."""
+        while inputs[-1] is None:
+            inputs = inputs[:-1]
+        converted = [ir.convenience.convert_attribute(*pair) for pair in attributes.items()]
+        self.nodes.append(ir.Node(DOMAIN, op_type, inputs, converted, outputs=outputs, name=name))
+
+    def rms_norm(self, name: str, x: ir.Value, epsilon: float) -> ir.Value:
+        """w · x / sqrt(mean(x²) + ε)."""
+        square = self.op("Pow", f"{name}/Pow", x, self.constant(2.0, np.float32))
+        mean = self.op("ReduceMean", f"{name}/ReduceMean", square, self.constant([-1]), keepdims=1)
+        added = self.op("Add", f"{name}/Add", mean, self.constant(epsilon, np.float32))
+        root = self.op("Sqrt", f"{name}/Sqrt", added)
+        inverse = self.op("Div", f"{name}/Div", self.constant(1.0, np.float32), root)
+        scaled = self.op("Mul", f"{name}/Mul", x, inverse)
+        return self.op("Mul", f"{name}/Mul_1", self.weight(name), scaled)
 
     def weight(self, name: str, part: str = "weight") -> ir.Value:
         """The constant of a module: `name` is its path with slashes, ``/model/norm``."""

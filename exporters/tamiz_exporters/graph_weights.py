@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from tamiz.api import TamizError
 from tamiz_exporters.decoder_config import Packed
-from tamiz_exporters.stored_tensor import Source, StackedTensor, StoredTensor
+from tamiz_exporters.stored_tensor import AnyTensor, Source
 from tamiz_ops.formats import Format, gguf_format, pack_blocks
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Weight:
     """
 
     target: str
-    tensor: StoredTensor | StackedTensor
+    tensor: AnyTensor
     rows: np.ndarray | None = None
     embedding: bool = False
     added: float = 0.0

@@ -19,6 +19,7 @@ from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
+    Latent,
     LayerAttention,
     ShortConvolution,
 )
@@ -27,6 +28,8 @@ from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_rope import HfRope
+from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
+from tamiz_exporters.latent_weights import HF_LATENTS
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
@@ -86,16 +89,18 @@ class HfModel:
         score_cap, logit_cap = self._soft_caps()
         self._hidden = of.positive("hidden_size")
         heads = of.positive("num_attention_heads")
-        kv_heads = of.positive("num_key_value_heads", heads)
-        if heads % kv_heads:
-            of.reject("num_key_value_heads", kv_heads, f"a divisor of {heads}")
-        head_dim = of.positive("head_dim", max(1, self._hidden // heads))
-        self._check_heads(heads, kv_heads, head_dim)
+        latent = self._latent(heads)
+        if latent is None:
+            kv_heads, head_dim = self._head_sizes(heads)
+        else:
+            kv_heads, head_dim = 1, latent.cached
         self._check_biases()
-        self._rope = HfRope(of, self._traits, head_dim)
+        self._rope = HfRope(of, self._traits, head_dim if latent is None else latent.rope)
         layers = self._layers()
         self.context = self._rope.context
         multipliers = self._multipliers()
+        if latent is not None:
+            multipliers["scale"] = (latent.nope + latent.rope) ** -0.5 * self._rope.stretch
         self.config = DecoderConfig(
             heads=heads,
             kv_heads=kv_heads,
@@ -107,6 +112,7 @@ class HfModel:
             activation=self._activation(activation),
             bidirectional=self._bidirectional(),
             experts=None if mixture is None else hf_experts(of, mixture, len(layers)),
+            latent=latent,
             **multipliers,
         )
 
@@ -152,6 +158,7 @@ class HfModel:
             parts,
             fused,
             None if self._traits.mixture is None else self._traits.mixture.names,
+            HF_LATENTS,
             "self_attn.sinks" if self._traits.sinks else "",
             "conv.conv",
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
@@ -213,8 +220,20 @@ class HfModel:
         scores, logits = map(self._of.nullable, SOFT_CAPS, self._traits.soft_caps or (0.0, 0.0))
         return scores, logits
 
-    def _check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
-        """Before anything of that size is made: a damaged count must not cost memory."""
+    def _latent(self, heads: int) -> Latent | None:
+        """What keys and values are made of, where it is a latent."""
+        if not self._traits.latent:
+            return None
+        return hf_latent(self._of, self.folder, heads, self._hidden, self._prefix)
+
+    def _head_sizes(self, heads: int) -> tuple[int, int]:
+        """Key/value heads, and the length of a head."""
+        of = self._of
+        kv_heads = of.positive("num_key_value_heads", heads)
+        if heads % kv_heads:
+            of.reject("num_key_value_heads", kv_heads, f"a divisor of {heads}")
+        head_dim = of.positive("head_dim", max(1, self._hidden // heads))
+        # Before anything of that size is made: a damaged count must not cost memory.
         layer = self._attending(self._count()).index(True)
         rows, first = heads * head_dim, f"{self._prefix}layers.{layer}.self_attn"
         if self._traits.fused:
@@ -222,6 +241,7 @@ class HfModel:
             find_tensor(self.folder, f"{first}.qkv_proj.weight", shape)
         else:
             find_tensor(self.folder, f"{first}.q_proj.weight", (rows, self._hidden))
+        return kv_heads, head_dim
 
     def _check_quantization(self) -> None:
         """Refuses quantised weights that are not read."""
@@ -251,6 +271,9 @@ class HfModel:
     def _multipliers(self) -> dict[str, Any]:
         """Factors on embedding, scores and residuals, and the divisor of logits."""
         of = self._of
+        if self._traits.depth_scaled:
+            given = {key: of.number(key, value) for key, value in MINICPM.items()}
+            return depth_scales(self._hidden, self._count(), given)
         if not self._traits.multiplied:
             scalar = of.given("query_pre_attn_scalar") is not None
             return {

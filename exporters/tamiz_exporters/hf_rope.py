@@ -74,6 +74,19 @@ class HfRope:
         """R of the layers that see all keys."""
         return self._dimensions(self._full)
 
+    @property
+    def stretch(self) -> float:
+        """Factor on scores, which DeepSeek's scaling has.
+
+        Raises:
+            TamizError: A value is absurd.
+        """
+        group = self._full or self._group(self._of, "rope_scaling")
+        if group is None or not group.given("mscale_all_dim"):
+            return 1.0
+        scaled = group.text("rope_type", group.text("type", "default")) != "default"
+        return yarn_length(group.number("factor"), group.number("mscale_all_dim")) ** (2 * scaled)
+
     def _group(self, of: Fields, key: str) -> Fields | None:
         group = of.group(key)
         return None if group is None else group.obeyed(self._traits.model_type, ROPE_FIELDS)

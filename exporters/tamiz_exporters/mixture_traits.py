@@ -28,6 +28,9 @@ class MixtureTraits:
         routed: Whether the router's score, groups, factor and division by the sum are read.
         span_keys: First, last and interval of the layers with experts in ``config.json``, of which
             the last two may be empty; None: they are in the keys of Qwen.
+        first: First layer with experts where ``config.json`` says none.
+        scale: Factor on the weights of the chosen where ``config.json`` says none.
+        groups: Groups, and how many a token takes, where ``config.json`` says none.
     """
 
     names: ExpertNames
@@ -44,6 +47,9 @@ class MixtureTraits:
     turned: bool = False
     routed: bool = False
     span_keys: tuple[str, str, str] | None = None
+    first: int = 1
+    scale: float = 1.0
+    groups: tuple[int, int] = (1, 1)
 
 
 def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> ExpertNames:
@@ -85,6 +91,27 @@ GGUF_EXPERTS = ExpertNames(
     {GATE: "ffn_gate_shexp", UP: "ffn_up_shexp", DOWN: "ffn_down_shexp"},
     "ffn_gate_inp_shexp",
     "exp_probs_b.bias",
+)
+DEEPSEEK = MixtureTraits(
+    replace(ERNIE_EXPERTS, bias=""),
+    count_key="n_routed_experts",
+    normalize=False,
+    normalize_key="",
+    shared_key="n_shared_experts",
+    shared_counts=True,
+    gguf_counts=True,
+    routed=True,
+    span_keys=("first_k_dense_replace", "", ""),
+    first=0,
+)
+DEEPSEEK_3 = replace(
+    DEEPSEEK,
+    names=GLM_EXPERTS,
+    score="sigmoid",
+    normalize_key="norm_topk_prob",
+    first=3,
+    scale=2.5,
+    groups=(8, 4),
 )
 MIXTRAL = MixtureTraits(
     MIXTRAL_NAMES,

@@ -64,7 +64,7 @@ def rotary(
             np.asarray(frequency if divisors is None else frequency / divisors, np.float32)
             for divisors in (weights, long_weights)
         )
-    if long_weights is None:
+    if long_weights is None or np.array_equal(short, long):
         return Rotary(short, factor)
     return Rotary(short, factor, long, scaling["original_max_position_embeddings"])
 

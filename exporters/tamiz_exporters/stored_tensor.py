@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
-from gguf import dequantize
+from gguf import dequantize, quantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 _CHUNK_WEIGHTS = 1 << 21
+_FLOATS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,58 @@ class StackedTensor:
         columns = self.shape[1]
         values = np.concatenate([part.dequantize().reshape(-1, columns) for part in self.parts])
         return values if rows is None else values[rows]
+
+
+@dataclass(frozen=True)
+class TurnedKeys:
+    """The keys' part of a matrix of keys and values of latents, turned: ``[heads·R, nope]``.
+
+    Turned blocks would be others, so what is quantised becomes float16.
+
+    Attributes:
+        both: The matrix, ``[heads·(nope + value size), R]``.
+        heads: Number of heads.
+        nope: Rows of a head's keys.
+    """
+
+    both: StoredTensor
+    heads: int
+    nope: int
+
+    @property
+    def name(self) -> str:
+        """Name of the matrix."""
+        return self.both.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tensors of the file that it is made of."""
+        return self.both.names
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """heads·R, nope."""
+        return self.heads * self.both.shape[1], self.nope
+
+    @property
+    def type(self) -> GGMLQuantizationType:
+        """How the values are stored: as in the source, or as F16 where it has blocks."""
+        return self.both.type if self.both.type in _FLOATS else GGMLQuantizationType.F16
+
+    def stored(self) -> np.ndarray:
+        """The bytes, ``uint8 [heads·R, row_bytes]``."""
+        return np.asarray(quantize(self.dequantize(), self.type)).view(np.uint8)
+
+    def dequantize(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """The values of the source as float32 ``[heads·R, nope]``, or these of its rows."""
+        by_head = self.both.dequantize().reshape(self.heads, -1, self.both.shape[1])
+        turned = np.ascontiguousarray(by_head[:, : self.nope].swapaxes(1, 2))
+        values = turned.reshape(self.shape)
+        return values if rows is None else values[rows]
+
+
+#: What a weight of the graph is made of.
+AnyTensor = StoredTensor | StackedTensor | TurnedKeys
 
 
 class Source(Protocol):

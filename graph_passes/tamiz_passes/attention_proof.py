@@ -190,6 +190,8 @@ class Proof:
         caches = (case.batch, self.kv_heads, case.past, self.head_size)
         widths = [n * self.head_size for n in (self.heads, self.kv_heads, self.kv_heads)]
         inputs = [draw((*tokens, w)) for w in widths] + [draw(caches), draw(caches)]
+        if region.k is region.v:  # latents, of which both are made
+            inputs[2] = inputs[1]
         values = (region.q, region.k, region.v, region.keys.past, region.values.past)
         given = dict(zip(values, inputs, strict=True))
         for value in (region.q, region.k):

@@ -16,6 +16,7 @@ import tamiz_ops
 from kit import tiny_gguf
 from kit.arrays import relative_error
 from kit.convolutions import convolves
+from kit.latents import LATENTS
 from kit.mixtures import MIXTURES, dense_blocks, mixed_layers
 from tamiz import plugins
 from tamiz.files import bundle as bundles
@@ -48,6 +49,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "long_factors": np.linspace(1, 3, 8, dtype=np.float32),
     },
     **MIXTURES,
+    **LATENTS,
     "ernie4_5": {"architecture": "ernie4_5", "rope_base": 5e5},
     "arcee": {"architecture": "arcee", "tied": False},
     "smollm3, layers without rope": {"architecture": "smollm3", "layers": 4},

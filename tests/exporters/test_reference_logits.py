@@ -17,6 +17,7 @@ import onnxruntime as ort
 import pytest
 
 from kit import tiny_gguf, tiny_safetensors
+from kit.latents import LATENTS
 from kit.mixtures import MIXTURES
 from tamiz.files.errors import TamizError
 from tamiz.interface.states import State
@@ -59,6 +60,15 @@ GGUF: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "gpt-oss without scaling": ({**MIXTURES["gpt-oss"], "yarn": None}, {}),
     "glm 4 MoE": (MIXTURES["glm4moe"], {}),
+    # llama.cpp reads files of 26 or 27 layers alone without a latent of queries.
+    "deepseek 2": ({**LATENTS["deepseek 2 lite"], "query_rank": 32}, {}),
+    "deepseek 3": (LATENTS["deepseek 3"], {}),
+    "plm": (LATENTS["plm"], {}),
+    "deepseek 3, keys and values apart": ({**LATENTS["deepseek 3"], "split": True}, {}),
+    "minicpm3": (
+        {**LATENTS["minicpm3"], "epsilon": 1e-3},
+        {"minicpm3__rope__scaling__original_context_length": 512},
+    ),
     "lfm2": ({"architecture": "lfm2", "layers": 4}, {}),
     "lfm2, 4 taps and a head": (
         {"architecture": "lfm2", "layers": 4, "taps": 4, "tied": False},
@@ -135,6 +145,30 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "glm 4 MoE, other weights": (
         {**MIXTURES["glm4moe"], "groups": (1, 1)},
         {"norm_topk_prob": False, "pad_token_id": 0},
+    ),
+    "deepseek 2 lite": (LATENTS["deepseek 2 lite"], {"pad_token_id": 0}),
+    "deepseek 2, a latent of queries": (
+        {**LATENTS["deepseek 2 lite"], "query_rank": 32, "yarn_scale": 0.0, "yarn": None},
+        {"pad_token_id": 0},
+    ),
+    "deepseek 3": (LATENTS["deepseek 3"], {"pad_token_id": 0}),
+    "deepseek 3, two scales of yarn": (
+        LATENTS["deepseek 3"],
+        {"pad_token_id": 0, "rope_scaling": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.1}},
+    ),
+    "glm 4.7 flash": (
+        {**LATENTS["deepseek 3"], "groups": (1, 1), "yarn": None},
+        {
+            "model_type": "glm4_moe_lite",
+            "architectures": ["Glm4MoeLiteForCausalLM"],
+            "mlp_layer_types": ["dense", "sparse", "sparse"],
+            "first_k_dense_replace": None,
+            "pad_token_id": 0,
+        },
+    ),
+    "minicpm3, norms of latents with an epsilon of their own": (
+        {**LATENTS["minicpm3"], "epsilon": 1e-3},
+        {"pad_token_id": 0},
     ),
     "granite": ({"architecture": "granite"}, {}),
     "lfm2": ({"architecture": "lfm2", "layers": 4}, {}),

@@ -16,6 +16,7 @@ from gguf.constants import GGMLQuantizationType as Type
 from kit import tiny_gguf, tiny_safetensors
 from kit.arrays import relative_error
 from kit.command_line import ok, refused
+from kit.latents import LATENTS
 from kit.mixtures import MIXTURES
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
@@ -25,6 +26,8 @@ from tamiz.survey.export import export
 from tamiz_exporters import safetensors
 
 RELATIVE_ERROR = 2e-6
+#: What scores of DeepSeek's router are off by moves the weights of experts.
+ROUTED_ERROR = 1e-5
 #: Activations are quantised to 16 bits in groups of 32.
 STORED_ERROR = 5e-4
 
@@ -41,6 +44,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "phi3": {"architecture": "phi3", "tied": False, "window": 20},
     "phi3, long rope": {"architecture": "phi3", "long_factors": LONG},
     **MIXTURES,
+    **LATENTS,
     "ernie4_5": {"architecture": "ernie4_5", "biases": True, "rope_base": 5e5},
     "arcee": {"architecture": "arcee", "biases": True},
     "smollm3": {"architecture": "smollm3", "layers": 4},
@@ -74,7 +78,8 @@ def test_float32_logits_equal_the_model_in_numpy(
     assert bundle.manifest.weights == "float32"
     graph = ir.load(bundle.path / "model.onnx").graph
     assert {node.domain for node in graph} == {""}
-    assert relative_error(logits(bundle.path), expected_logits(model)) < RELATIVE_ERROR
+    bound = ROUTED_ERROR if model.architecture == "deepseek2" else RELATIVE_ERROR
+    assert relative_error(logits(bundle.path), expected_logits(model)) < bound
 
 
 @pytest.mark.parametrize("kind", [Type.F16, Type.BF16], ids=lambda kind: kind.name)

@@ -32,7 +32,7 @@ def convolution_weights(
 def add_convolution_keys(writer: gguf.GGUFWriter, model: TinyModel) -> None:
     """Writes the key/value heads, and which layers have none."""
     if model.architecture != "lfm2":
-        writer.add_head_count_kv(model.kv_heads)
+        writer.add_head_count_kv(1 if model.split else model.kv_heads)
         return
     layers = range(model.layers)
     writer.add_head_count_kv([0 if convolves(model, n) else model.kv_heads for n in layers])

@@ -9,6 +9,7 @@ import gguf
 import pytest
 
 from kit import tiny_gguf
+from kit.latents import LATENTS
 from kit.mixtures import MIXTURES
 from tamiz.building.build import build
 from tamiz.building.options import Options
@@ -53,6 +54,16 @@ def write_lfm2(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     tiny_gguf.write(path, tiny_gguf.random_model(architecture="lfm2", layers=4), linears)
 
 
+def write_deepseek(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny DeepSeek-V3: keys and values of a latent, whose matrices are stored apart."""
+    tiny_gguf.write(path, tiny_gguf.random_model(**LATENTS["deepseek 3"], split=True), linears)
+
+
+def write_minicpm3(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny MiniCPM3: keys and values of a latent, whose matrices are stored as one."""
+    tiny_gguf.write(path, tiny_gguf.random_model(**LATENTS["minicpm3"]), linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -77,6 +88,8 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "lfm2": (Kind.Q8_0, {}, write_lfm2),
     "lfm2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_lfm2),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
+    "deepseek": (Kind.Q8_0, {}, write_deepseek),
+    "minicpm3": (Kind.Q4_1, {}, write_minicpm3),
     "gpt-oss": (Kind.Q8_0, {}, write_gpt_oss),
     "gpt-oss kv-int8": (Kind.BF16, {"kv-int8": {}}, write_gpt_oss),
 }

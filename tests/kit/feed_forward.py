@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kit.mixtures import ROUTED_SCALE
+from kit.mixtures import ROUTED_SCALE, has_sigmoids
 
 if TYPE_CHECKING:
     from kit.tiny_gguf import TinyModel
@@ -19,16 +19,17 @@ def expert_block(
     scores = x @ weights[f"{name}.gate.weight"].T + weights.get(f"{name}.gate.bias", 0)
     share = np.exp(scores - scores.max(-1, keepdims=True))
     share /= share.sum(-1, keepdims=True)
-    if model.architecture == "glm4moe":
+    if has_sigmoids(model):
         share = 1 / (1 + np.exp(-scores))
     ranked = share + weights.get(f"{name}.gate_correction.bias", 0)
     ranked = _of_groups(ranked, *model.groups)
     best = np.argsort(-ranked, -1, kind="stable")[..., : model.top]
     taken = np.zeros_like(share)
     np.put_along_axis(taken, best, np.take_along_axis(share, best, -1), -1)
-    if model.architecture not in ("qwen2moe", "olmoe"):
+    softmax_kept = model.architecture in ("qwen2moe", "olmoe", "deepseek2")
+    if not softmax_kept or has_sigmoids(model):
         taken /= taken.sum(-1, keepdims=True)
-    if model.architecture == "glm4moe":
+    if model.architecture in ("glm4moe", "deepseek2"):
         taken *= ROUTED_SCALE
     y = np.zeros_like(x)
     for e in range(model.experts):
@@ -56,7 +57,7 @@ def feed_forward(
     if model.architecture == "gpt-oss":
         gate = np.minimum(_product(weights, f"{name}.gate_proj", x), 7)
         hidden = gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
-    elif model.architecture == "arcee":
+    elif model.architecture in ("arcee", "plm"):
         hidden = np.maximum(up, 0) ** 2
     else:
         gate = x @ weights[f"{name}.gate_proj.weight"].T

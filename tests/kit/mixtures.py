@@ -58,13 +58,18 @@ MIXTURES: dict[str, dict[str, Any]] = {
 }
 
 #: Architectures whose experts have another width than a dense block.
-_OWN_WIDTH = ("qwen2moe", "qwen3moe", "ernie4_5-moe", "gpt-oss", "glm4moe")
+_OWN_WIDTH = ("qwen2moe", "qwen3moe", "ernie4_5-moe", "gpt-oss", "glm4moe", "deepseek2")
 #: Architectures with an expert that all tokens take.
-_SHARING = ("qwen2moe", "ernie4_5-moe", "glm4moe")
+_SHARING = ("qwen2moe", "ernie4_5-moe", "glm4moe", "deepseek2")
 #: Architectures with numbers that are added to scores for the choice.
 CORRECTED = ("ernie4_5-moe", "glm4moe")
-#: What the weights of the chosen experts of glm4moe are multiplied by.
+#: What the weights of the chosen experts of glm4moe and deepseek2 are multiplied by.
 ROUTED_SCALE = 2.5
+
+
+def has_sigmoids(model: TinyModel) -> bool:
+    """Whether scores of experts are sigmoids, each for itself."""
+    return model.architecture == "glm4moe" or model.sigmoids
 
 
 def mixed_layers(model: TinyModel) -> int:
@@ -161,16 +166,18 @@ def add_expert_keys(writer: gguf.GGUFWriter, model: TinyModel) -> None:
     writer.add_expert_used_count(model.top)
     if own_width:
         writer.add_expert_feed_forward_length(model.expert_ffn)
-    if model.architecture in _SHARING and model.architecture != "glm4moe":
+    if model.architecture in ("qwen2moe", "ernie4_5-moe"):
         writer.add_expert_shared_feed_forward_length(model.shared_ffn)
-    if model.architecture == "glm4moe":
+    if model.architecture in ("glm4moe", "deepseek2"):
         import gguf
 
+        sigmoids = has_sigmoids(model)
+        scores = gguf.ExpertGatingFuncType
         writer.add_leading_dense_block_count(model.dense_layers)
         writer.add_expert_shared_count(model.shared_ffn // model.expert_ffn)
-        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_gating_func(scores.SIGMOID if sigmoids else scores.SOFTMAX)
         writer.add_expert_weights_scale(ROUTED_SCALE)
-        writer.add_expert_weights_norm(True)
+        writer.add_expert_weights_norm(sigmoids)
         writer.add_expert_group_count(model.groups[0])
         writer.add_expert_group_used_count(model.groups[1])
     if model.architecture == "ernie4_5-moe":

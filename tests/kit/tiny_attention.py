@@ -38,11 +38,11 @@ def turns(model: TinyModel, layer: int, positions: np.ndarray) -> np.ndarray:
         low, high = max(pair[0], 0), min(pair[1], 2 * half - 1)
         ramp = np.clip((np.arange(half) - low) / (high - low), 0, 1)
         frequency = frequency / factor * ramp + frequency * (1 - ramp)
-        length = 0.1 * np.log(factor) + 1
+        length = 1.0 if model.yarn_scale else 0.1 * np.log(factor) + 1
     return length * np.exp(1j * positions[..., None] * frequency)
 
 
-def _rotate(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
+def rotate(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Rotates ``[B, S, D]`` as complex numbers."""
     half = turn.shape[-1]
     turned = (x[..., :half] + 1j * x[..., half : 2 * half]) * turn
@@ -64,7 +64,7 @@ def attention(model, weights, name, x, visible, turn) -> np.ndarray:
     out = np.zeros_like(q)
     for head in range(model.heads):
         kv_head = head // (model.heads // model.kv_heads)
-        scores = _rotate(q[:, :, head], turn) @ _rotate(k[:, :, kv_head], turn).swapaxes(1, 2)
+        scores = rotate(q[:, :, head], turn) @ rotate(k[:, :, kv_head], turn).swapaxes(1, 2)
         scores = soft_cap(scores * (model.factors[1] or model.head_dim**-0.5), model.soft_caps[0])
         scores = np.where(visible, scores, -1e30)
         share = np.exp(scores - scores.max(-1, keepdims=True))

@@ -13,6 +13,16 @@ from gguf.constants import GGMLQuantizationType as Type
 from kit.convolutions import add_convolution_keys, convolution, convolution_weights, convolves
 from kit.feed_forward import expert_block, feed_forward
 from kit.gguf_blocks import random_blocks
+from kit.latents import (
+    add_latent_keys,
+    gguf_latents,
+    joined,
+    latent_attention,
+    latent_of,
+    latent_weights,
+    paired,
+    split,
+)
 from kit.mixtures import (
     CORRECTED,
     add_expert_keys,
@@ -56,10 +66,14 @@ class TinyModel:
     top: int = 2
     groups: tuple[int, int] = (1, 1)  # of experts, and those that a token takes experts of
     expert_ffn: int = 32
-    shared_ffn: int = 64  # of qwen2moe, ernie4_5-moe and glm4moe
+    shared_ffn: int = 64  # of qwen2moe, ernie4_5-moe, glm4moe and deepseek2
+    sigmoids: bool = False  # scores of experts of deepseek2, as from DeepSeek-V3 on
+    query_rank: int = 32  # of the latent of queries, where there are latents; 0: none
+    split: bool = False  # whether what makes keys and values of latents is two tensors in GGUF
     dense_layers: int = 0  # the first, without experts
     taps: int = 3  # of the convolutions of lfm2
     yarn: tuple[float, int] | None = None  # factor, original context
+    yarn_scale: float = 0.0  # of yarn's logarithm; not 0: scores are stretched, not what rotates
     long_factors: np.ndarray | None = None  # of rotary frequencies, short and long contexts alike
     weights: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -70,8 +84,17 @@ class TinyModel:
     @property
     def factors(self) -> tuple[float, float, float, float]:
         """On embedding, scores (0: of the head's size) and residuals; and a divisor of logits."""
+        if self.architecture == "minicpm3":
+            return 12.0, 0.0, 1.4 / self.layers**0.5, self.hidden / 256
         granite = self.architecture.startswith("granite")
         return (3.0, 0.3, 0.4, 2.0) if granite else (1.0, 0.0, 1.0, 1.0)
+
+    @property
+    def stretch(self) -> float:
+        """Factor on scores."""
+        if not self.yarn or not self.yarn_scale:
+            return 1.0
+        return float(0.1 * self.yarn_scale * np.log(self.yarn[0]) + 1) ** 2
 
     @property
     def norms_around(self) -> bool:
@@ -131,21 +154,25 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
         convolved = convolves(model, layer)
         if convolved:
             weights |= convolution_weights(model, name, normal)
-        for part, size in () if convolved else (("q", q), ("k", kv), ("v", kv)):
+        latent = latent_of(model) is not None
+        if latent:
+            weights |= latent_weights(model, name, normal)
+        own = not convolved and not latent
+        for part, size in (("q", q), ("k", kv), ("v", kv)) if own else ():
             weights[f"{name}.self_attn.{part}_proj.weight"] = normal(size, model.hidden)
             if biases:
                 weights[f"{name}.self_attn.{part}_proj.bias"] = normal(size)
-        if not convolved:
+        if own:
             weights[f"{name}.self_attn.o_proj.weight"] = normal(model.hidden, q)
         mixed = model.experts > 0 and layer >= model.dense_layers
         if mixed:
             weights[f"{name}.mlp.gate.weight"] = normal(model.experts, model.hidden, scale=0.5)
         if model.architecture == "qwen2moe":
             weights[f"{name}.mlp.shared_expert_gate.weight"] = normal(1, model.hidden)
-        if mixed and model.architecture in CORRECTED:
+        if mixed and (model.architecture in CORRECTED or model.sigmoids):
             weights[f"{name}.mlp.gate_correction.bias"] = normal(model.experts, scale=0.3)
         for block, width in (expert_widths(model) if mixed else {"mlp": model.ffn}).items():
-            if model.architecture != "arcee":
+            if model.architecture not in ("arcee", "plm"):
                 weights[f"{name}.{block}.gate_proj.weight"] = normal(width, model.hidden)
             weights[f"{name}.{block}.up_proj.weight"] = normal(width, model.hidden)
             weights[f"{name}.{block}.down_proj.weight"] = normal(model.hidden, width)
@@ -193,8 +220,7 @@ def write(
     writer.add_block_count(model.layers)
     writer.add_embedding_length(model.hidden)
     writer.add_head_count(model.heads)
-    writer.add_key_length(model.head_dim)
-    writer.add_value_length(model.head_dim)
+    add_latent_keys(writer, model)
     writer.add_rope_dimension_count(model.rotary_dim)
     writer.add_rope_freq_base(model.rope_base)
     writer.add_layer_norm_rms_eps(model.epsilon)
@@ -238,6 +264,10 @@ def write(
         if model.architecture == "phi3" and name.endswith(_FUSED_AWAY):
             continue
         rows = interleave(model, model.weights[name]) if permuted else model.weights[name]
+        rows = paired(model, name, rows)
+        if model.split and source.endswith("attn_kv_b.weight"):
+            held[name] = _write_split(writer, model, source, rows, kind)
+            continue
         if model.architecture == "phi3":
             source, rows = _fused(model, name, source, rows)
         routes = source.endswith(("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"))
@@ -250,7 +280,8 @@ def write(
         rows = gguf.dequantize(stored, tensor_kind).reshape(rows.shape)
         if source.endswith(("attn_qkv.weight", "ffn_up.weight")) and model.architecture == "phi3":
             continue  # written in float32 only
-        held[name] = deinterleave(model, rows) if permuted else rows.reshape(held[name].shape)
+        rows = deinterleave(model, rows) if permuted else rows.reshape(held[name].shape)
+        held[name] = paired(model, name, rows, back=True)
     for name, source in gguf_experts(model).items():
         parts = [model.weights[name.format(e)] for e in range(model.experts)]
         own = (experts or kind) if parts[0].ndim == 2 else Type.F32
@@ -265,6 +296,19 @@ def write(
     writer.write_tensors_to_file()
     writer.close()
     return replace(model, weights=held)
+
+
+def _write_split(
+    writer: gguf.GGUFWriter, model: TinyModel, source: str, rows: np.ndarray, kind: Type
+) -> np.ndarray:
+    """Writes what makes keys and values of latents as two tensors; returns what they hold."""
+    parts = split(model, rows)
+    for part, letter in zip(parts, "kv", strict=True):
+        packed = [_stored(each, kind) for each in part]
+        name = source.replace("attn_kv_b", f"attn_{letter}_b")
+        writer.add_tensor(name, np.stack(packed), raw_dtype=kind)
+        part[:] = [gguf.dequantize(each, kind) for each in packed]
+    return joined(model, *parts)
 
 
 def _stored(rows: np.ndarray, kind: Type) -> np.ndarray:
@@ -311,8 +355,9 @@ def gguf_names(model: TinyModel) -> dict[str, str]:
     renamed = model.norms_around or model.architecture in ("gpt-oss", "glm4moe")
     norms |= {"post_attention_norm": "post_attention_layernorm"} if renamed else {}
     norms |= {"post_ffw_norm": "post_feedforward_layernorm"} if model.norms_around else {}
+    latents = {stored: f"self_attn.{name}" for name, stored in gguf_latents(model)}
     for layer in range(model.layers):
-        for source, name in (_NAMES | norms).items():
+        for source, name in (_NAMES | norms | latents).items():
             for part in ("weight", "bias"):
                 names[f"model.layers.{layer}.{name}.{part}"] = f"blk.{layer}.{source}.{part}"
     return {name: source for name, source in names.items() if name in model.weights}
@@ -339,6 +384,8 @@ def logits(
         y = norm("input", x)
         if convolves(model, layer):
             y = convolution(weights, f"{name}.conv", y, mask)
+        elif latent_of(model) is not None:
+            y = latent_attention(model, weights, f"{name}.self_attn", y, seen, turn)
         else:
             y = attention(model, weights, f"{name}.self_attn", y, seen, turn)
         x = x + (norm("post_attention", y) if model.norms_around else y * model.factors[2])

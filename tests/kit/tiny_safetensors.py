@@ -12,6 +12,7 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
 from kit.convolutions import convolves
+from kit.latents import latent_of, paired
 from kit.mixtures import ROUTED_SCALE, gpt_oss_tensors
 from kit.tiny_gguf import TinyModel, interleave
 
@@ -31,6 +32,10 @@ CLASSES = {
     "granitemoe": "GraniteMoeForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "minicpm3": "MiniCPM3ForCausalLM",
+    "plm": "PLMForCausalLM",
     "arcee": "ArceeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
@@ -73,6 +78,8 @@ def model_type(model: TinyModel) -> str:
         return "mistral"
     if model.architecture == "llama" and model.experts:
         return "mixtral"
+    if model.architecture == "deepseek2":
+        return "deepseek_v3" if model.sigmoids else "deepseek_v2"
     names = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
     names |= {"ernie4_5-moe": "ernie4_5_moe", "gpt-oss": "gpt_oss", "glm4moe": "glm4_moe"}
     return names.get(model.architecture, model.architecture)
@@ -109,7 +116,7 @@ def config(model: TinyModel) -> dict[str, Any]:
             "moe_layer_end_index": -1,
             "moe_layer_interval": 1,
         }
-    elif kind == "glm4_moe":
+    elif kind in ("glm4_moe", "deepseek_v2", "deepseek_v3"):
         values |= {
             "n_routed_experts": model.experts,
             "num_experts_per_tok": model.top,
@@ -117,12 +124,13 @@ def config(model: TinyModel) -> dict[str, Any]:
             "n_shared_experts": model.shared_ffn // model.expert_ffn,
             "first_k_dense_replace": model.dense_layers,
             "routed_scaling_factor": ROUTED_SCALE,
-            "norm_topk_prob": True,
+            "norm_topk_prob": kind != "deepseek_v2",
             "n_group": model.groups[0],
             "topk_group": model.groups[1],
-            "use_qk_norm": True,
-            "attention_bias": f"{_FIRST_QUERY}.bias" in model.weights,
         }
+        if kind == "glm4_moe":
+            biased = f"{_FIRST_QUERY}.bias" in model.weights
+            values |= {"use_qk_norm": True, "attention_bias": biased}
     elif model.experts:
         local = kind in ("mixtral", "granitemoe", "gpt_oss")
         values["num_local_experts" if local else "num_experts"] = model.experts
@@ -142,7 +150,19 @@ def config(model: TinyModel) -> dict[str, Any]:
         layers = range(model.layers)
         kinds = ["conv" if convolves(model, n) else "full_attention" for n in layers]
         values |= {"layer_types": kinds, "block_auto_adjust_ff_dim": False}
-    if kind == "arcee":
+    if (latent := latent_of(model)) is not None:
+        values |= {
+            "num_key_value_heads": model.heads,
+            "head_dim": model.rotary_dim,
+            "kv_lora_rank": latent.rank,
+            "q_lora_rank": model.query_rank or None,
+            "qk_nope_head_dim": latent.nope,
+            "qk_rope_head_dim": model.rotary_dim,
+            "v_head_dim": latent.value_dim,
+        }
+    if kind == "minicpm3":
+        values |= {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}
+    if kind in ("arcee", "plm"):
         values["hidden_act"] = "relu2"
     if kind.startswith("gemma"):
         values |= {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
@@ -155,7 +175,7 @@ def config(model: TinyModel) -> dict[str, Any]:
         values["query_pre_attn_scalar"] = model.head_dim
     if model.window:
         values["sliding_window"] = model.window
-    if model.rotary_dim != model.head_dim:
+    if model.rotary_dim != model.head_dim and latent is None:
         values["partial_rotary_factor"] = model.rotary_dim / model.head_dim
     if model.rope_factor != 1:
         values["rope_scaling"] = {"type": "linear", "factor": model.rope_factor}
@@ -167,6 +187,9 @@ def config(model: TinyModel) -> dict[str, Any]:
         }
         if kind == "gpt_oss":
             values["rope_scaling"]["truncate"] = False
+        if model.yarn_scale:
+            scales = dict.fromkeys(("mscale", "mscale_all_dim"), model.yarn_scale)
+            values["rope_scaling"] |= scales
     if model.long_factors is not None:
         factors = model.long_factors.tolist()
         values["original_max_position_embeddings"] = 128
@@ -184,7 +207,8 @@ def tensors(model: TinyModel, microscaled: bool = False) -> dict[str, np.ndarray
     for name, value in model.weights.items():
         if model.architecture.startswith("gemma") and value.ndim == 1:
             value = value - np.float32(1)
-        if kind == "glm4_moe":
+        value = paired(model, name, value)
+        if kind in ("glm4_moe", "deepseek_v2", "deepseek_v3"):
             name = name.replace("shared_expert.", "shared_experts.")
             name = name.replace("gate_correction.bias", f"gate.{_OWN_CORRECTION}")
         if kind.startswith("ernie"):

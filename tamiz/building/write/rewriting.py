@@ -37,8 +37,8 @@ _PAGE = 4096
 _LINKED_BYTES = 1 << 20
 #: Ops of ONNX that move values, or compute each from those at the same place.
 _TOKEN_BY_TOKEN = {
-    *("Cast", "Concat", "Constant", "Gather", "Identity", "Reshape", "Shape", "Slice", "Squeeze"),
-    *("Transpose", "Unsqueeze", "Add", "Mul", "Sub", "Div", "Tanh"),
+    *("Cast", "Concat", "Constant", "Expand", "Gather", "Identity", "Reshape", "Shape", "Slice"),
+    *("Squeeze", "Transpose", "Unsqueeze", "Add", "Mul", "Sub", "Div", "Tanh"),
 }
 
 

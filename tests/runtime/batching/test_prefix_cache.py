@@ -33,7 +33,9 @@ def model(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model.load(build_model(tmp_path_factory.mktemp("prefix"), *MODELS["q4_1"], plugins), 2)
 
 
-@pytest.mark.parametrize("name", ["q4_1", "q8_0 kv-int8", "q4_1 window", "gemma2 kv-int8", "lfm2"])
+@pytest.mark.parametrize(
+    "name", ["q4_1", "q8_0 kv-int8", "q4_1 window", "gemma2 kv-int8", "lfm2", "deepseek"]
+)
 def test_a_found_beginning_gives_the_bits_of_reading_it_again(
     name: str, plugins: Plugins, tmp_path: Path
 ) -> None:
