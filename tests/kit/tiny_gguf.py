@@ -135,8 +135,6 @@ _NAMES = {
     "shortconv.conv": "conv.conv",
     "shortconv.out_proj": "conv.out_proj",
 }
-
-
 _LAST_NORM = {"lfm2": "token_embd_norm"}
 
 
