@@ -11,6 +11,7 @@
 #include "kernels/experts/experts.h"
 #include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
+#include "kernels/recurrence/delta_net.h"
 #include "kernels/selection/select.h"
 #include "kernels/selection/shortlist.h"
 #include "kernels/selection/signs.h"
@@ -40,6 +41,7 @@ struct Kernels {
   TernaryKernels ternary;
   PopcountKernels popcount;
   ShortConvKernels short_conv;
+  DeltaNetKernels delta_net;
 };
 
 }  // namespace tamiz

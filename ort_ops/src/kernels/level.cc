@@ -10,6 +10,7 @@
 #include "kernels/experts/experts-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/products/matmul-inl.h"
+#include "kernels/recurrence/delta_net-inl.h"
 #include "kernels/selection/select-inl.h"
 #include "kernels/selection/shortlist-inl.h"
 #include "kernels/selection/signs-inl.h"
@@ -55,6 +56,7 @@ constexpr Kernels table(const char* isa, const ByteKernels* bytes) {
       ternary_kernels,
       popcount_kernels,
       short_conv_kernels,
+      delta_net_kernels,
   };
 }
 
