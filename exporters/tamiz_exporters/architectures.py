@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
+from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35, DeltaTraits
 from tamiz_exporters.mixture_traits import (
     DEEPSEEK,
     DEEPSEEK_3,
@@ -15,8 +16,10 @@ from tamiz_exporters.mixture_traits import (
     GPT_OSS_NAMES,
     GRANITE_NAMES,
     MIXTRAL,
+    QWEN3_NEXT_MIXTURE,
+    QWEN35_MIXTURE,
     QWEN_EXPERTS,
-    SHARED,
+    QWEN_EXPERTS_SHARED,
     MixtureTraits,
 )
 
@@ -54,6 +57,12 @@ _LFM2_IN_TRANSFORMERS = {
     "input_layernorm": "operator_norm",
     "post_attention_layernorm": "ffn_norm",
 }
+#: Of Qwen 3.5, where the projection of q has a gate on the output, too.
+_GATED = _LAYER | {
+    "self_attn.output_gate": "attn_q",
+    "post_attention_layernorm": "post_attention_norm",
+}
+_GATED_IN_TRANSFORMERS = {"self_attn.output_gate": "self_attn.q_proj"}
 #: Each block has a norm before it and one after it.
 _NORMS_AROUND = {
     "post_attention_layernorm": "post_attention_norm",
@@ -74,6 +83,8 @@ class Architecture:
         last_norm: The norm before the head, in transformers and in GGUF.
         epsilon_key: ε of the norms in ``config.json``.
         convolves: Whether layers without attention have a short convolution.
+        delta: The gated delta nets of layers without attention; None where there are none.
+        gated_heads: See `decoder_weights.DecoderWeights`.
         pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
         pairs_everywhere: Whether transformers does so, too.
         fused: Whether q, k and v are one tensor, and gate and up another one.
@@ -110,6 +121,8 @@ class Architecture:
     last_norm: tuple[str, str] = ("norm", "output_norm")
     epsilon_key: str = "rms_norm_eps"
     convolves: bool = False
+    delta: DeltaTraits | None = None
+    gated_heads: bool = False
     pairs: bool = False
     pairs_everywhere: bool = False
     fused: bool = False
@@ -138,6 +151,23 @@ class Architecture:
 #: What sources call the soft caps of scores and of logits.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
+_QWEN35 = Architecture(
+    "Qwen3_5ForCausalLM",
+    "qwen3_5_text",
+    _GATED,
+    _GATED_IN_TRANSFORMERS,
+    delta=QWEN35,
+    gated_heads=True,
+    norms_from_one=True,
+    rotated=0.25,
+)
+_QWEN35_MOE = replace(
+    _QWEN35,
+    model_class="Qwen3_5MoeForCausalLM",
+    model_type="qwen3_5_moe_text",
+    mixture=QWEN35_MIXTURE,
+)
+
 #: By `general.architecture`.
 ARCHITECTURES = {
     "llama": Architecture("LlamaForCausalLM", "llama", pairs=True, global_every=0),
@@ -147,13 +177,22 @@ ARCHITECTURES = {
         "Qwen2MoeForCausalLM",
         "qwen2_moe",
         mixture=MixtureTraits(
-            replace(QWEN_EXPERTS, shared=SHARED, shared_gate="mlp.shared_expert_gate"),
+            QWEN_EXPERTS_SHARED,
             normalize=False,
             shared_key="shared_expert_intermediate_size",
         ),
     ),
     "qwen3moe": Architecture(
         "Qwen3MoeForCausalLM", "qwen3_moe", mixture=MixtureTraits(QWEN_EXPERTS)
+    ),
+    "qwen35": _QWEN35,
+    "qwen35moe": _QWEN35_MOE,
+    "qwen3next": replace(
+        _QWEN35_MOE,
+        model_class="Qwen3NextForCausalLM",
+        model_type="qwen3_next",
+        delta=QWEN3_NEXT,
+        mixture=QWEN3_NEXT_MIXTURE,
     ),
     "olmoe": Architecture(
         "OlmoeForCausalLM",
@@ -234,6 +273,7 @@ ARCHITECTURES = {
             shared_counts=True,
             gguf_counts=True,
             routed=True,
+            normalized=True,
             span_keys=("first_k_dense_replace", "", ""),
         ),
     ),
@@ -345,23 +385,6 @@ HF_ARCHITECTURES = {
         model_type="glm4_moe_lite",
         mixture=replace(DEEPSEEK_3, first=1, scale=1.8, groups=(1, 1)),
     ),
-}
-
-_MAMBA = "Mamba layers"
-_MEANS = "layer norms with a mean"
-_EXPERTS = "a mixture of experts with a router, biases or attention of its own kind"
-
-#: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
-MISSING = {
-    **dict.fromkeys(("lfm2moe", "llama4", "minimax-m2"), _EXPERTS),
-    **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
-    **dict.fromkeys(
-        ("mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h"), _MAMBA
-    ),
-    **dict.fromkeys(("qwen3next", "qwen35"), "gated delta nets"),
-    **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2", "falcon", "phi2"), _MEANS),
-    **dict.fromkeys(("command-r", "opt"), _MEANS),
-    **dict.fromkeys(("gemma3n", "gemma4"), "embeddings of each layer"),
-    "glm4": "norms around blocks, with gate and up in one tensor",
-    "olmo2": "norms behind attention and feed-forward only",
+    "qwen3_5": replace(_QWEN35, model_class="Qwen3_5ForConditionalGeneration"),
+    "qwen3_5_moe": replace(_QWEN35_MOE, model_class="Qwen3_5MoeForConditionalGeneration"),
 }

@@ -18,7 +18,10 @@ _WINDOWED = (
     "gemma3_text",
     "gpt_oss",
 )
-_BY_KIND = ("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss", "lfm2")
+_BY_KIND = (
+    *("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss", "lfm2"),
+    *("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
+)
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
     "llama",
@@ -37,6 +40,8 @@ _BIASED = (
 )
 _GEMMA = ("gemma2", "gemma3_text")
 _LFM2 = ("lfm2",)
+_DELTA = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+_DELTA_MIXTURES = ("qwen3_5_moe_text", "qwen3_next")
 
 _ERNIE = ("ernie4_5_moe",)
 _DEEPSEEK_3 = ("deepseek_v3", "glm4_moe_lite")
@@ -44,7 +49,16 @@ _DEEPSEEK = ("deepseek_v2", *_DEEPSEEK_3)
 _LATENT = (*_DEEPSEEK, "minicpm3", "plm")
 _GROUPED = ("glm4_moe", *_DEEPSEEK_3)
 _ROUTED = ("glm4_moe", *_DEEPSEEK)
-_MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", *_ROUTED)
+_MIXTURES = (
+    *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss"),
+    *(*_DELTA_MIXTURES, *_ROUTED),
+)
+
+
+#: Positions in several dimensions.
+_OF_TEXT = Field(
+    Treatment.NO_EFFECT, "a token of text has one position in all dimensions", only=_DELTA
+)
 
 
 def _multiplier(note: str, *harmless: float) -> Field:
@@ -79,6 +93,21 @@ CONFIG_FIELDS: dict[str, Field] = {
     "block_auto_adjust_ff_dim": obeyed("two thirds of the width, unless false", only=_LFM2),
     "block_ffn_dim_multiplier": obeyed("of these two thirds", only=_LFM2),
     "block_multiple_of": obeyed("what the width is rounded up to", only=_LFM2),
+    "full_attention_interval": obeyed(
+        "of so many layers the last attends, where layer_types does not say it", only=_DELTA
+    ),
+    "linear_num_key_heads": obeyed("of a gated delta net", only=_DELTA),
+    "linear_num_value_heads": obeyed("of a gated delta net", only=_DELTA),
+    "linear_key_head_dim": obeyed("of a gated delta net", only=_DELTA),
+    "linear_value_head_dim": obeyed("of a gated delta net", only=_DELTA),
+    "linear_conv_kernel_dim": obeyed("tokens that a convolution mixes", only=_DELTA),
+    "attn_output_gate": refused("a gate on the output of attention", True),
+    **no_effect("the state of a gated delta net is float32", "mamba_ssm_dtype"),
+    **no_effect(
+        "layers that predict tokens further ahead are left out",
+        "mtp_num_hidden_layers",
+        "mtp_use_dedicated_embeddings",
+    ),
     "hidden_act": obeyed("gelu of gemma is GELU by tanh, as transformers reads its first files"),
     "hidden_activation": obeyed("before hidden_act"),
     "max_position_embeddings": obeyed("limit of a sequence; YaRN stretches it"),
@@ -97,7 +126,9 @@ CONFIG_FIELDS: dict[str, Field] = {
     "sliding_window": obeyed_by(_WINDOWED, "where it is missing, 4096 but for Phi 3 and SmolLM3"),
     "use_sliding_window": obeyed_by(_CHOSEN),
     "max_window_layers": obeyed_by(_CHOSEN, "with use_sliding_window"),
-    "layer_types": obeyed_by(_BY_KIND, "full_attention, sliding_attention; conv in LFM2"),
+    "layer_types": obeyed_by(
+        _BY_KIND, "full_attention, sliding_attention; conv in LFM2; linear_attention in Qwen 3.5"
+    ),
     "sliding_window_pattern": obeyed_by(_GEMMA),
     "_sliding_window_pattern": obeyed_by(_GEMMA),
     "no_rope_layers": obeyed_by(["smollm3"]),
@@ -123,7 +154,9 @@ CONFIG_FIELDS: dict[str, Field] = {
     "num_experts": obeyed(only=_MIXTURES),
     "num_local_experts": obeyed("another name of num_experts", only=_MIXTURES),
     "num_experts_per_tok": obeyed(only=_MIXTURES),
-    "moe_intermediate_size": obeyed(only=("qwen2_moe", "qwen3_moe", *_ERNIE, *_ROUTED)),
+    "moe_intermediate_size": obeyed(
+        only=("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED)
+    ),
     "n_routed_experts": obeyed(only=_ROUTED),
     "n_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ROUTED),
     "first_k_dense_replace": obeyed("layers before the first with experts", only=_ROUTED),
@@ -162,13 +195,13 @@ CONFIG_FIELDS: dict[str, Field] = {
     "moe_layer_interval": obeyed("of so many layers the last has experts", only=_ERNIE),
     "moe_norm_min": refused("a least sum of weights that could be reached", 1e-12, 1e-9, 1e-6),
     "use_bias": obeyed_by(["ernie4_5", "ernie4_5_moe"], "false beside a bias is refused"),
-    "shared_expert_intermediate_size": obeyed(only=("qwen2_moe",)),
+    "shared_expert_intermediate_size": obeyed(only=("qwen2_moe", *_DELTA_MIXTURES)),
     "norm_topk_prob": obeyed(
-        "true where it is missing for glm4_moe and from DeepSeek-V3 on",
-        only=("qwen2_moe", "qwen3_moe", "olmoe", *_GROUPED),
+        "true where it is missing for qwen3_next, glm4_moe and from DeepSeek-V3 on",
+        only=("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", *_GROUPED),
     ),
-    "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe")),
-    "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe")),
+    "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
+    "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
     "swiglu_limit": refused("another clamp than that of gpt-oss", 7.0),
     "swiglu_alpha": refused("another activation than that of gpt-oss", 1.702),
     **no_effect("num_experts_per_tok is read", "experts_per_token"),
@@ -286,7 +319,7 @@ ROPE_FIELDS: dict[str, Field] = {
     "long_factor": obeyed("of longrope, where a run reaches beyond the original context"),
     "full_attention": obeyed("the embedding of these layers"),
     "sliding_attention": obeyed_by(["gemma3_text"], "the embedding of these layers"),
-    "mrope_section": refused("positions in several dimensions"),
-    "mrope_interleaved": refused("positions in several dimensions"),
+    "mrope_section": _OF_TEXT,
+    "mrope_interleaved": _OF_TEXT,
     **no_effect("says how the model was trained", "finetuned"),
 }

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from tamiz_ops.recurrence_reference import DeltaNetSizes
+
 
 @dataclass(frozen=True, eq=False)
 class Rotary:
@@ -79,6 +81,24 @@ class ShortConvolution:
 
 
 @dataclass(frozen=True)
+class DeltaNet:
+    """A gated delta net in place of attention, see `delta_net_graph`.
+
+    Attributes:
+        sizes: Its heads and its convolution.
+        tiled: Whether value head h belongs to key head h mod key heads; otherwise the value heads
+            of a key head stand side by side.
+    """
+
+    sizes: DeltaNetSizes
+    tiled: bool = False
+
+
+#: How a layer mixes tokens.
+Mixer = LayerAttention | ShortConvolution | DeltaNet
+
+
+@dataclass(frozen=True)
 class Experts:
     """A mixture of experts in place of a feed-forward block.
 
@@ -139,7 +159,7 @@ class DecoderConfig:
     kv_heads: int
     head_dim: int
     epsilon: float
-    layers: tuple[LayerAttention | ShortConvolution, ...]
+    layers: tuple[Mixer, ...]
     scale: float = 0.0
     score_cap: float = 0.0
     logit_cap: float = 0.0

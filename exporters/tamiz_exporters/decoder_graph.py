@@ -7,13 +7,15 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
     x       = x + softmax(q·Kᵀ · scale + mask)·V·Wo     K = [past, k], V = [past, v]
     x       = x + (f(norm(x)·Wg) · norm(x)·Wu)·Wd       without Wg: x + f(norm(x)·Wu)·Wd
 
-A layer may have a short convolution in place of attention (LFM2, `convolution_graph`). Keys and
-values may be made of a latent of low rank (DeepSeek, `latent_graph`).
+A layer may have a short convolution (LFM2, `convolution_graph`) or a gated delta net (Qwen 3.5,
+`delta_net_graph`) in place of attention. Keys and values may be made of a latent of low rank
+(DeepSeek, `latent_graph`).
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
 feed-forward add to x and a factor on the embedding (Gemma), soft caps c · tanh(u / c) of scores and
 logits (Gemma 2), layers that see a window of the last keys, layers without rotary embedding, a
-score of each head that joins the sum of its softmax, its *sink* (gpt-oss).
+score of each head that joins the sum of its softmax, its *sink* (gpt-oss), a sigmoid of x that
+multiplies what attention gives (Qwen 3.5).
 
 The query heads that share a key/value head are one matrix of G·S rows, so keys and values are
 never repeated in memory; a mask has G·S rows to match and is made once for all layers of a window.
@@ -29,7 +31,14 @@ import onnx_ir as ir
 from tamiz.api import DOMAIN, OPSET_VERSION
 from tamiz_exporters.activations import ACTIVATIONS, gated
 from tamiz_exporters.convolution_graph import add_convolution, convolution_state, shown_tokens
-from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Packed, ShortConvolution
+from tamiz_exporters.decoder_config import (
+    DecoderConfig,
+    DeltaNet,
+    LayerAttention,
+    Packed,
+    ShortConvolution,
+)
+from tamiz_exporters.delta_net_graph import add_delta_net, delta_state
 from tamiz_exporters.expert_graph import add_experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 from tamiz_exporters.latent_graph import head_numbers, latent_projections, values_of_latents
@@ -37,6 +46,7 @@ from tamiz_exporters.rotary_graph import rotary_table, rotate
 
 OPSET = 18
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_PARTS = ("past", "present")
 _FLOAT_MIN = float(np.finfo(np.float32).min)
 
 
@@ -56,7 +66,8 @@ def build_decoder(
     Returns:
         The model; inputs ``input_ids, attention_mask, position_ids, past_key_values.N.key/value``,
         outputs ``logits, present.N.key/value``; a layer with a short convolution has instead
-        ``past_conv.N`` and ``present_conv.N``.
+        ``past_conv.N`` and ``present_conv.N``, one with a gated delta net ``past_delta.N`` and
+        ``present_delta.N``.
     """
     return DecoderGraph(config, weights).build()
 
@@ -100,10 +111,15 @@ class DecoderGraph(GraphBuilder):
             [logits, *outputs],
             nodes=self.nodes,
             initializers=tuple(self.initializers.values()),
-            opset_imports={"": OPSET, **({DOMAIN: OPSET_VERSION} if self.packed else {})},
+            opset_imports={"": OPSET, **self.domain()},
             name="main_graph",
         )
         return ir.Model(graph, ir_version=8, producer_name="tamiz")
+
+    def domain(self) -> dict[str, int]:
+        """The domain of tamiz, where the graph has ops of it."""
+        own = any(node.domain == DOMAIN for node in self.nodes)
+        return {DOMAIN: OPSET_VERSION} if own else {}
 
     def begin(self, ids: ir.Value) -> ir.Value:
         """The embedding of the tokens; makes the tables and masks that the layers share."""
@@ -120,7 +136,7 @@ class DecoderGraph(GraphBuilder):
         self.masks = self.attention_masks(ids)
         if self.config.latent is not None:
             self.head_numbers = head_numbers(self, ids, self.config.heads)
-        if len(self.config.attentions) < len(self.config.layers):
+        if any(isinstance(layer, ShortConvolution) for layer in self.config.layers):
             self.shown = shown_tokens(self, ids, self.attention_mask)
         return x
 
@@ -131,9 +147,11 @@ class DecoderGraph(GraphBuilder):
             name = f"model.layers.{number}.conv.conv.weight"
             hidden = self.initializers[name].shape.numpy()[0]  # type: ignore[union-attr]
             past, present = (
-                convolution_state(f"{part}_conv.{number}", layer.taps, hidden)
-                for part in ("past", "present")
+                convolution_state(f"{part}_conv.{number}", layer.taps, hidden) for part in _PARTS
             )
+            return [past], [present]
+        if isinstance(layer, DeltaNet):
+            past, present = (delta_state(f"{part}_delta.{number}", layer) for part in _PARTS)
             return [past], [present]
         parts = ("key", "value")
         pasts = [self.cache(f"past_key_values.{number}.{part}") for part in parts]
@@ -196,6 +214,10 @@ class DecoderGraph(GraphBuilder):
         layer = self.config.layers[number]
         if isinstance(layer, ShortConvolution):
             y = add_convolution(self, f"{name}/conv", y, self.shown, *past, *present)
+        elif isinstance(layer, DeltaNet):
+            states, mask = (*past, *present), self.attention_mask
+            name_of, epsilon = f"{name}/linear_attn", self.config.epsilon
+            y = add_delta_net(self, name_of, layer, epsilon, y, mask, *states)
         else:
             y = self.attention(f"{name}/self_attn", layer, y, past, present)
         before, after = "post_attention_layernorm", ""
@@ -275,6 +297,9 @@ class DecoderGraph(GraphBuilder):
         y = self.op("Reshape", f"{name}/Reshape_5", y, width)
         if config.latent is not None:
             y = values_of_latents(self, name, config.latent, y, self.head_numbers)
+        if self.has(f"{name}/output_gate"):
+            gate = self.op("Sigmoid", f"{name}/Sigmoid", self.linear(f"{name}/output_gate", x))
+            y = self.op("Mul", f"{name}/Mul_gate", y, gate)
         return self.linear(f"{name}/o_proj", y)
 
     def projections(self, name: str, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:

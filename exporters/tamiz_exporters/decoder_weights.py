@@ -14,12 +14,26 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_exporters.decoder_config import DecoderConfig, Packed, ShortConvolution
+from tamiz_exporters.decoder_config import (
+    DecoderConfig,
+    DeltaNet,
+    LayerAttention,
+    Mixer,
+    Packed,
+    ShortConvolution,
+)
+from tamiz_exporters.delta_net_weights import DeltaNames, delta_net_weights
 from tamiz_exporters.expert_weights import ExpertNames, expert_weights
 from tamiz_exporters.graph_weights import Weight, graph_tensors
 from tamiz_exporters.latent_weights import LatentNames, latent_weights
 from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
 
+#: What the names of weights of a layer begin with, by how it mixes tokens.
+_MIXERS: dict[type[Mixer], str] = {
+    LayerAttention: "self_attn.",
+    ShortConvolution: "conv.",
+    DeltaNet: "linear_attn.",
+}
 _NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
 _log = logging.getLogger(__name__)
 
@@ -39,6 +53,7 @@ class Names:
         latents: How it names the weights of latents; None where there are none.
         sinks: A layer's sinks of attention; empty for none.
         taps: A layer's tensor with the weight of its convolution.
+        delta: How it names the weights of gated delta nets; None where no layer has any.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -53,6 +68,7 @@ class Names:
     latents: LatentNames | None = None
     sinks: str = ""
     taps: str = ""
+    delta: DeltaNames | None = None
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -72,6 +88,8 @@ class DecoderWeights:
         rotary_pairs: R where rows of q and k lie as rotary pairs side by side; 0: they do not.
         norms_from_one: Whether weights of norms are stored less 1.
         norms_of_all_heads: Whether a norm of q or k is one of all its heads together.
+        gated_heads: Whether the rows of q of each head are followed by those of the gate on what
+            attention gives there.
         tied: Whether the head is the embedding, whatever the source holds; None: where it has none.
     """
 
@@ -85,6 +103,7 @@ class DecoderWeights:
     rotary_pairs: int = 0
     norms_from_one: bool = False
     norms_of_all_heads: bool = False
+    gated_heads: bool = False
     tied: bool | None = None
 
     def find(self) -> list[Weight]:
@@ -146,13 +165,11 @@ class DecoderWeights:
                 name = f"{names.layer.format(layer)}.{names.sinks}"
                 sinks = find_tensor(source, name, (self.config.heads,))
                 yield Weight(f"model.layers.{layer}.self_attn.sinks", sinks)
-            convolution = self.config.layers[layer]
-            other = "conv."
-            if isinstance(convolution, ShortConvolution):
-                other = "self_attn."
-                yield self._taps(layer, convolution.taps)
+            mixer = self.config.layers[layer]
+            others = tuple(name for kind, name in _MIXERS.items() if not isinstance(mixer, kind))
+            yield from self._mixer(layer, mixer)
             for part, shape in self._shapes().items():
-                if part.startswith(other) or (mixed and part.startswith("mlp.")):
+                if part.startswith(others) or (mixed and part.startswith("mlp.")):
                     continue
                 stored, stored_shape, rows = self._stored(part, shape)
                 name = f"{names.layer.format(layer)}.{stored}"
@@ -173,6 +190,16 @@ class DecoderWeights:
             head = find_tensor(source, names.head, (self.vocabulary, self.hidden))
             yield Weight("lm_head.weight", head)
 
+    def _mixer(self, layer: int, mixer: Mixer) -> Iterator[Weight]:
+        """The weights of a layer that mixes tokens by other means than attention."""
+        if isinstance(mixer, ShortConvolution):
+            yield self._taps(layer, mixer.taps)
+        elif isinstance(mixer, DeltaNet) and self.names.delta is not None:
+            at, target = self.names.layer.format(layer), f"model.layers.{layer}.linear_attn"
+            yield from delta_net_weights(
+                self.source, self.names.delta, mixer, self.hidden, at, target
+            )
+
     def _taps(self, layer: int, taps: int) -> Weight:
         """The weight of a convolution, ``[H, L]``; transformers stores ``[H, 1, L]``."""
         stored = f"{self.names.layer.format(layer)}.{self.names.taps}.weight"
@@ -192,6 +219,7 @@ class DecoderWeights:
             "self_attn.k_proj": (kv, hidden),
             "self_attn.v_proj": (kv, hidden),
             "self_attn.o_proj": (hidden, config.heads * value_dim),
+            "self_attn.output_gate": (q, hidden),
             "mlp.gate_proj": (ffn, hidden),
             "mlp.up_proj": (ffn, hidden),
             "mlp.down_proj": (hidden, ffn),
@@ -210,6 +238,10 @@ class DecoderWeights:
         if self.rotary_pairs and name in ("self_attn.q_proj", "self_attn.k_proj"):
             rows = half_split(shape[0], self.config.head_dim, self.rotary_pairs)
             return self.names.parts[name], shape, rows
+        if self.gated_heads and name in ("self_attn.q_proj", "self_attn.output_gate"):
+            pairs = np.arange(2 * shape[0]).reshape(-1, 2, self.config.head_dim)
+            rows = pairs[:, int(name == "self_attn.output_gate")].ravel()
+            return self.names.parts[name], (2 * shape[0], *shape[1:]), rows
         for tensor, parts in self.names.fused.items():
             if name in parts:
                 sizes = [self._shapes()[part][0] for part in parts]

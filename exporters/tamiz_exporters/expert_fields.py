@@ -126,14 +126,17 @@ def hf_experts(of: Fields, traits: MixtureTraits, layers: int) -> Experts:
 
 def _hf_router(of: Fields, traits: MixtureTraits, count: int, top: int) -> dict[str, Any]:
     """Factors on the weights, and of which groups experts are taken."""
-    normalize = of.flag(traits.normalize_key) if traits.normalize_key else traits.normalize
+    normalize: bool | None = traits.normalize
+    if traits.normalize_key:
+        normalize = of.flag(traits.normalize_key)
+        normalize = traits.normalized if normalize is None else normalize
     if not traits.routed:
-        return {"normalize": bool(normalize)}
+        return {"normalize": normalize}
     if (score := of.text("scoring_func", traits.score)) != traits.score:
         of.reject("scoring_func", score, traits.score)
     factor, groups, taken = ROUTER_KEYS
     return {
-        "normalize": normalize is not False,
+        "normalize": normalize,
         "scale": of.number(factor, traits.scale),
         **_groups(of, count, top, groups, taken, traits.groups),
     }

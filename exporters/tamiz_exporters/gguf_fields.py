@@ -10,9 +10,14 @@ _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
 _WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 _ERNIE = ("ernie4_5-moe",)
+_DELTA = ("qwen35", "qwen35moe", "qwen3next")
+_DELTA_MIXTURES = ("qwen35moe", "qwen3next")
 _ROUTED = ("glm4moe", "deepseek2")
 _LATENT = ("deepseek2", "minicpm3", "plm")
-_MIXTURES = ("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "gpt-oss", *_ERNIE, *_ROUTED)
+_MIXTURES = (
+    *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "gpt-oss"),
+    *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED),
+)
 _MULTIPLIED = ("granite", "granitemoe")
 _PATTERNED = ("gemma2", "gemma3")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
@@ -52,9 +57,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_count": obeyed(only=_MIXTURES),
     "expert_used_count": obeyed(only=_MIXTURES),
     "expert_feed_forward_length": obeyed(
-        only=("qwen2moe", "qwen3moe", "gpt-oss", *_ERNIE, *_ROUTED)
+        only=("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED)
     ),
-    "expert_shared_feed_forward_length": obeyed(only=("qwen2moe", *_ERNIE)),
+    "expert_shared_feed_forward_length": obeyed(only=("qwen2moe", *_DELTA_MIXTURES, *_ERNIE)),
     "expert_shared_count": Field(
         Treatment.OBEYED,
         "each as wide as the others; of ernie4_5-moe expert_shared_feed_forward_length is read",
@@ -69,6 +74,15 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_weights_norm": _router("whether these are divided by their sum"),
     "expert_group_count": _router("groups of experts", 1),
     "expert_group_used_count": _router("groups of which a token takes experts", 1),
+    "ssm.conv_kernel": obeyed("tokens that a convolution mixes", only=_DELTA),
+    "ssm.state_size": obeyed("length of a key head", only=_DELTA),
+    "ssm.group_count": obeyed("key heads", only=_DELTA),
+    "ssm.time_step_rank": obeyed("value heads", only=_DELTA),
+    "ssm.inner_size": obeyed("length of all value heads", only=_DELTA),
+    "attention.recurrent_layers": obeyed("layers with a gated delta net", only=_DELTA),
+    "full_attention_interval": obeyed(
+        "of so many layers the last attends, where no list says it", only=_DELTA
+    ),
     "shortconv.l_cache": obeyed("tokens that a convolution mixes", only=("lfm2",)),
     "hidden_activation": obeyed("`gelu` is GELU by tanh, as in llama.cpp"),
     "rope.dimension_count": obeyed(),
@@ -87,7 +101,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         "a tenth of mscale_all_dim, which scales scores, too", only=("deepseek2",)
     ),
     "rope.scaling.alpha": refused("NTK-aware scaling of the base"),
-    "rope.dimension_sections": refused("positions in several dimensions"),
+    "rope.dimension_sections": Field(
+        Treatment.NO_EFFECT, "a token of text has one position in all dimensions", only=_DELTA
+    ),
     "rope.dimension_count_swa": refused("another rotary size in some layers"),
     **no_effect("says how the model was trained", "rope.scaling.finetuned"),
     "attention.scale": obeyed("factor on scores", only=_MULTIPLIED),
@@ -106,12 +122,11 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "embedding_scale": _multiplier("factor on the embedding"),
     "use_parallel_residual": refused("attention and feed-forward side by side"),
     "nextn_predict_layers": obeyed(
-        "layers that predict tokens further ahead, which are left out", only=_ROUTED
+        "layers that predict tokens further ahead, which are left out", only=(*_ROUTED, *_DELTA)
     ),
     "embedding_length_out": refused("an output of another width"),
     "embedding_length_per_layer_input": refused("inputs by layer"),
     "activation_sparsity_scale": refused("sparse activations"),
-    "full_attention_interval": refused("layers of two kinds"),
     "swiglu_clamp_exp": refused("clamped SwiGLU"),
     "swiglu_clamp_shexp": refused("clamped SwiGLU"),
     "swin_norm": refused("norms of another place"),

@@ -11,24 +11,21 @@ import numpy as np
 from tamiz_exporters.activations import GGUF_NAMES, STATED, chosen_activation
 from tamiz_exporters.architectures import (
     ARCHITECTURES,
-    MISSING,
     SOFT_CAPS,
     WITH_EXPERTS,
     WITH_SIGMOIDS,
     Architecture,
 )
-from tamiz_exporters.decoder_config import (
-    DecoderConfig,
-    LayerAttention,
-    ShortConvolution,
-)
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Mixer, ShortConvolution
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.delta_fields import gguf_attending, gguf_delta_net, hf_delta_fields
 from tamiz_exporters.expert_fields import gguf_experts, gguf_step
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, gguf_latent, hf_latent_fields
 from tamiz_exporters.latent_weights import GGUF_LATENTS
+from tamiz_exporters.missing_architectures import MISSING
 from tamiz_exporters.mixture_traits import GGUF_EXPERTS, ROUTER_KEYS
 
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
@@ -75,7 +72,8 @@ class GgufModel:
         self.traits = self._traits()
         of.check()
         self.hidden = of.positive("embedding_length")
-        self.ffn = of.positive("feed_forward_length")
+        experts_only = self.traits.mixture is not None and self.traits.delta is not None
+        self.ffn = of.positive("feed_forward_length", 1 if experts_only else None)
         self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
         heads = of.positive("attention.head_count")
         latent = gguf_latent(of, heads, self.hidden) if self.traits.latent else None
@@ -125,6 +123,7 @@ class GgufModel:
             GGUF_LATENTS,
             "attn_sinks.weight" if self.traits.sinks else "",
             "shortconv.conv",
+            None if self.traits.delta is None else self.traits.delta.gguf,
             ignored=_ROTARY,
             beside=self._beside(),
         )
@@ -138,6 +137,7 @@ class GgufModel:
             self.architecture,
             rotary_pairs=self.rope.dimensions if self.traits.pairs else 0,
             norms_of_all_heads=self.traits.norms_of_all_heads,
+            gated_heads=self.traits.gated_heads,
         )
 
     def _beside(self) -> re.Pattern[str]:
@@ -200,7 +200,7 @@ class GgufModel:
                 "sliding_attention" if layer.window else "full_attention"
                 for layer in config.attentions
             ]
-        return out | self._hf_convolutions()
+        return out | self._hf_convolutions() | hf_delta_fields(config.layers)
 
     def _hf_convolutions(self) -> dict[str, Any]:
         if not self.traits.convolves:
@@ -288,8 +288,9 @@ class GgufModel:
         if self.traits.fused:
             of.tensor("blk.0.attn_qkv.weight", ((heads + 2 * kv_heads) * head_dim, self.hidden))
         else:
-            first = self._attending(1).index(True)
-            of.tensor(f"blk.{first}.attn_q.weight", (heads * head_dim, self.hidden))
+            first = self._attending(self._count()).index(True)
+            rows = heads * head_dim * (1 + self.traits.gated_heads)
+            of.tensor(f"blk.{first}.attn_q.weight", (rows, self.hidden))
         return kv_heads, head_dim
 
     def _kv_heads(self, heads: int) -> int:
@@ -305,6 +306,8 @@ class GgufModel:
 
     def _attending(self, count: int) -> list[bool]:
         """Which layers attend; of `count` layers where no key says it."""
+        if self.traits.delta is not None:
+            return gguf_attending(self.of, count)
         listed = self.of.given("attention.head_count_kv")
         if not self.traits.convolves or not isinstance(listed, np.ndarray):
             return [True] * count
@@ -317,14 +320,26 @@ class GgufModel:
             self.of.reject("shortconv.l_cache", taps, "at least 2")
         return taps
 
-    def _layers(self) -> tuple[LayerAttention | ShortConvolution, ...]:
-        """How each layer mixes tokens."""
-        of, traits = self.of, self.traits
+    def _count(self) -> int:
+        """Number of layers, without those that predict tokens further ahead."""
+        of = self.of
         further = of.whole("nextn_predict_layers") if of.given("nextn_predict_layers") else 0
         count = of.positive("block_count") - further
         self._further = range(count, count + further)
         if count < 1:
             of.reject("nextn_predict_layers", further, "fewer than all layers")
+        return count
+
+    def _other_mixer(self) -> Mixer:
+        """What mixes tokens in layers that do not attend."""
+        if self.traits.delta is not None:
+            return gguf_delta_net(self.of, self.traits.delta.tiled)
+        return ShortConvolution(self._taps())
+
+    def _layers(self) -> tuple[Mixer, ...]:
+        """How each layer mixes tokens."""
+        of, traits = self.of, self.traits
+        count = self._count()
         norm = traits.names["post_attention_layernorm"]
         if f"blk.{count - 1}.{norm}.weight" not in self.file.tensors:
             of.reject("block_count", count, "as many layers as the file has")
@@ -333,14 +348,14 @@ class GgufModel:
         local = rotary
         if traits.local_rope_base or of.given("rope.freq_base_swa") is not None:
             local = self.rope.local(traits.local_rope_base)
-        layers: list[LayerAttention | ShortConvolution] = []
+        layers: list[Mixer] = []
         attending = self._attending(count)
         if len(attending) != count:
             key = "attention.head_count_kv"
             of.reject(key, f"{len(attending)} entries", f"{count}, as many as layers")
         for number, narrow in enumerate(self._in_window(count), 1):
             if not attending[number - 1]:
-                layers.append(ShortConvolution(self._taps()))
+                layers.append(self._other_mixer())
                 continue
             narrow = narrow and window > 0
             turns = not traits.no_rope_every or number % traits.no_rope_every

@@ -6,7 +6,7 @@ Files store a weight as ``[N, K]``; the graph wants ``[K, N]``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ class Weight:
         rows: The tensor's rows that it has, in their order; None for all as they are.
         embedding: Whether rows are looked up in it: then it is ``[V, H]`` in the graph.
         added: What is added to its values.
+        change: What is made of each value; None: nothing.
         packable: Whether the graph can use it in the source's format.
         experts: Of how many experts it has the rows, one expert after the other; 0: it is of none.
     """
@@ -39,6 +40,7 @@ class Weight:
     rows: np.ndarray | None = None
     embedding: bool = False
     added: float = 0.0
+    change: Callable[[np.ndarray], np.ndarray] | None = None
     packable: bool = True
     experts: int = 0
 
@@ -98,6 +100,8 @@ def _lazy(source: Source, weight: Weight) -> ir.LazyTensor:
         values = tensor.dequantize(rows)
         if weight.added:
             values = values + np.float32(weight.added)
+        if weight.change is not None:
+            values = weight.change(values)
         if not np.isfinite(values).all():
             source.fail(f"tensor {tensor.name}", "NaN or infinity", "finite values")
         if weight.experts:

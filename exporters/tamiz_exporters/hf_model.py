@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from tamiz_exporters.decoder_config import (
     DecoderConfig,
     Latent,
     LayerAttention,
+    Mixer,
     ShortConvolution,
 )
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.delta_fields import hf_delta_net
 from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.hf_fields import Fields
@@ -34,8 +37,13 @@ from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
 
-#: What begins the names of a decoder's weights; files of the model without its head lack it.
-_PREFIX = "model."
+#: What begins the names of a decoder's weights: of a model with its head, without it, and of one
+#: that also reads pictures.
+_PREFIXES = ("model.", "", "model.language_model.")
+#: The part of such a model's ``config.json`` that describes the text model.
+TEXT_CONFIG = "text_config"
+#: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
+_BESIDE = r"mtp\.|model\.visual\."
 _FUSED = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
@@ -74,13 +82,16 @@ class HfModel:
         """
         written = Fields(path / CONFIG, read_json(path / CONFIG))
         self.folder: Source = SafetensorsFolder(path)
-        bare = "embed_tokens.weight" in self.folder.tensors
-        self._prefix = "" if bare else _PREFIX
+        named = (p for p in _PREFIXES if f"{p}embed_tokens.weight" in self.folder.tensors)
+        self._prefix = next(named, _PREFIXES[0])
         kind = written.text("model_type", "")
         if kind not in HF_ARCHITECTURES:
             written.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
         self._traits = HF_ARCHITECTURES[kind]
-        self._of = of = written.obeyed(kind, CONFIG_FIELDS)
+        if (inner := written.group(TEXT_CONFIG)) is not None:
+            beside = {"tie_word_embeddings": written.given("tie_word_embeddings")}
+            written = replace(inner, values=beside | dict(inner.values))
+        self._of = of = written.obeyed(self._traits.model_type, CONFIG_FIELDS)
         self._check_quantization()
         mixture = self._traits.mixture
         if mixture is not None and mixture.turned:
@@ -132,13 +143,14 @@ class HfModel:
             self._of.reject(key, True, f"false, or {SENTENCE_MODULES} of an embedder beside it")
 
     def check_embeds(self) -> None:
-        """Refuses an embedder whose layers convolve.
+        """Refuses an embedder whose layers do not all attend.
 
         Raises:
             TamizError: It is one.
         """
         if len(self.config.attentions) < len(self.config.layers):
-            self._of.reject("layer_types", "conv", f"full_attention where {SENTENCE_MODULES} is")
+            kind = "linear_attention" if self._traits.delta else "conv"
+            self._of.reject("layer_types", kind, f"full_attention where {SENTENCE_MODULES} is")
 
     def weights(self, head: bool = True) -> DecoderWeights:
         """Returns what reads the weights.
@@ -161,6 +173,7 @@ class HfModel:
             HF_LATENTS,
             "self_attn.sinks" if self._traits.sinks else "",
             "conv.conv",
+            None if self._traits.delta is None else self._traits.delta.transformers,
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )
@@ -174,6 +187,7 @@ class HfModel:
             self._traits.model_type,
             norms_from_one=self._traits.norms_from_one,
             norms_of_all_heads=self._traits.norms_of_all_heads,
+            gated_heads=self._traits.gated_heads,
             rotary_pairs=self._rope.dimensions if self._traits.pairs_everywhere else 0,
             tied=self._tied() if head else True,
         )
@@ -209,7 +223,8 @@ class HfModel:
         count, further = len(self.config.layers), self._of.given("num_nextn_predict_layers")
         further = 0 if further is None else self._of.whole("num_nextn_predict_layers")
         numbers = "|".join(str(count + number) for number in range(min(further, _MOST_LAYERS)))
-        return re.compile(rf"{re.escape(self._prefix)}layers\.({numbers or '(?!)'})\.")
+        layers = rf"{re.escape(self._prefix)}layers\.({numbers or '(?!)'})\."
+        return re.compile(f"{layers}|{_BESIDE}")
 
     def _tied(self) -> bool | None:
         flags = (self._of.flag(key) for key in ("tie_word_embeddings", "tie_embedding"))
@@ -240,6 +255,7 @@ class HfModel:
             shape = rows + 2 * kv_heads * head_dim, self._hidden
             find_tensor(self.folder, f"{first}.qkv_proj.weight", shape)
         else:
+            rows *= 1 + self._traits.gated_heads
             find_tensor(self.folder, f"{first}.q_proj.weight", (rows, self._hidden))
         return kv_heads, head_dim
 
@@ -297,18 +313,22 @@ class HfModel:
     def _attending(self, count: int) -> list[bool]:
         """Which layers attend."""
         of = self._of
-        if not self._traits.convolves:
+        if not (self._traits.convolves or self._traits.delta):
             return [True] * count
         if (kinds := of.given("layer_types")) is None:
+            if self._traits.delta:
+                every = of.positive("full_attention_interval", 4)
+                return [number % every == 0 for number in range(1, count + 1)]
             listed = of.given("full_attn_idxs")
             if listed is None:
                 return [True] * count
             if not isinstance(listed, list) or not {*map(str, listed)} & {*map(str, range(count))}:
                 of.reject("full_attn_idxs", listed, f"numbers of layers from 0 to {count - 1}")
             return [number in listed for number in range(count)]
-        known = {"conv", "full_attention"}
+        other = "linear_attention" if self._traits.delta else "conv"
+        known = {other, "full_attention"}
         if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - known:
-            of.reject("layer_types", kinds, f"{count} times conv or full_attention")
+            of.reject("layer_types", kinds, f"{count} times {other} or full_attention")
         if "full_attention" not in kinds:
             of.reject("layer_types", kinds, "a layer of full_attention")
         return [kind == "full_attention" for kind in kinds]
@@ -317,7 +337,10 @@ class HfModel:
         """Width of the feed-forward block."""
         of = self._of
         if not self._traits.convolves:
-            return of.positive("intermediate_size")
+            experts = self.config.experts
+            mixed = experts is not None and len(experts.layers) == len(self.config.layers)
+            # A model of experts alone need not say it.
+            return of.positive("intermediate_size", 1 if mixed else None)
         key = "block_ff_dim" if of.given("block_ff_dim") is not None else "intermediate_size"
         width = of.positive(key)
         if of.flag("block_auto_adjust_ff_dim") is False:
@@ -326,14 +349,13 @@ class HfModel:
         unit = of.positive("block_multiple_of", 256)
         return -(-width // unit) * unit
 
-    def _layers(self) -> tuple[LayerAttention | ShortConvolution, ...]:
+    def _layers(self) -> tuple[Mixer, ...]:
         """How each layer mixes tokens."""
         count = self._count()
         if not all(attending := self._attending(count)):
-            full, taps = self._rope.scaled(), self._of.positive("conv_L_cache", 3)
-            if taps < 2:
-                self._of.reject("conv_L_cache", taps, "at least 2")
-            return tuple(LayerAttention(full) if at else ShortConvolution(taps) for at in attending)
+            attention = LayerAttention(self._rope.scaled())
+            other = hf_delta_net(self._of) if self._traits.delta else self._convolution()
+            return tuple(attention if at else other for at in attending)
         turns = self._turns(count)
         windows = self._windows(count)
         full = self._rope.scaled()
@@ -342,6 +364,12 @@ class HfModel:
             LayerAttention((local if window else full) if turn else None, self._narrow(window))
             for turn, window in zip(turns, windows, strict=True)
         )
+
+    def _convolution(self) -> ShortConvolution:
+        """The short convolution of a layer."""
+        if (taps := self._of.positive("conv_L_cache", 3)) < 2:
+            self._of.reject("conv_L_cache", taps, "at least 2")
+        return ShortConvolution(taps)
 
     def _bidirectional(self) -> bool:
         return self._of.flag("use_bidirectional_attention") is True

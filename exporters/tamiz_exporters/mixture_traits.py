@@ -20,6 +20,7 @@ class MixtureTraits:
         score: See `decoder_config.Experts`.
         normalize: Whether the weights of the chosen are divided by their sum in GGUF, where no key
             says it.
+        normalized: Whether they are where ``config.json`` says nothing.
         normalize_key: What says it in ``config.json``; empty: as in GGUF.
         shared_key: Width of the shared expert in ``config.json``; empty: there is none.
         shared_counts: Whether it is a number of experts instead, as wide as the others.
@@ -40,6 +41,7 @@ class MixtureTraits:
     gguf_width_key: str = "expert_feed_forward_length"
     score: str = "softmax"
     normalize: bool = True
+    normalized: bool = False
     normalize_key: str = "norm_topk_prob"
     shared_key: str = ""
     shared_counts: bool = False
@@ -59,7 +61,11 @@ def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> Expert
 
 
 QWEN_EXPERTS = _expert_names("mlp.gate", "mlp.experts", (GATE, UP, DOWN))
-SHARED = {part: f"mlp.shared_expert.{part}" for part in (GATE, UP, DOWN)}
+QWEN_EXPERTS_SHARED = replace(
+    QWEN_EXPERTS,
+    shared={part: f"mlp.shared_expert.{part}" for part in (GATE, UP, DOWN)},
+    shared_gate="mlp.shared_expert_gate",
+)
 ERNIE_EXPERTS = replace(
     QWEN_EXPERTS,
     shared={part: f"mlp.shared_experts.{part}" for part in (GATE, UP, DOWN)},
@@ -109,6 +115,7 @@ DEEPSEEK_3 = replace(
     names=GLM_EXPERTS,
     score="sigmoid",
     normalize_key="norm_topk_prob",
+    normalized=True,
     first=3,
     scale=2.5,
     groups=(8, 4),
@@ -120,6 +127,10 @@ MIXTRAL = MixtureTraits(
     gguf_width_key="feed_forward_length",
     normalize_key="",
 )
+QWEN35_MIXTURE = MixtureTraits(
+    QWEN_EXPERTS_SHARED, normalize_key="", shared_key="shared_expert_intermediate_size"
+)
+QWEN3_NEXT_MIXTURE = replace(QWEN35_MIXTURE, normalize_key="norm_topk_prob", normalized=True)
 
 #: What ``config.json`` calls the number of experts; transformers 5 writes the second for Qwen 3.
 EXPERT_COUNTS = ("num_experts", "num_local_experts")

@@ -12,7 +12,7 @@ from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_exporters.encoder_graph import build_encoder
 from tamiz_exporters.external_data import save_model
 from tamiz_exporters.hf_encoder import HfEncoder, is_encoder
-from tamiz_exporters.hf_model import HfModel
+from tamiz_exporters.hf_model import TEXT_CONFIG, HfModel
 from tamiz_exporters.safetensors_file import is_there
 from tamiz_exporters.sentence_files import answer_tokens, is_embedder
 from tamiz_exporters.text_decoder_graph import build_text_decoder
@@ -83,6 +83,10 @@ def _export_decoder(folder: Path, directory: Path, stored: bool, activation: str
     save_model(build_decoder(model.config, model.weights().tensors(stored)), directory)
     copy_companions(folder, directory)
     config = read_json(directory / CONFIG)
+    if (text := config.get(TEXT_CONFIG)) is not None:  # of a model that also reads pictures
+        config = {**config, **text}
+        del config[TEXT_CONFIG]
+        write_json(directory / CONFIG, config)
     if config["max_position_embeddings"] != model.context:
         write_json(directory / CONFIG, config | {"max_position_embeddings": model.context})
 

@@ -27,7 +27,7 @@ _TYPES = {
     "U8": GGMLQuantizationType.I8,
 }
 #: Bytes of a header, as the library allows; dimensions of a tensor.
-_MAX_HEADER, _MAX_DIMS = 100_000_000, 4
+_MAX_HEADER, _MAX_DIMS = 100_000_000, 8
 _MAX_DIM = 1 << 48
 _NONE = re.compile(r"(?!)")
 

@@ -129,6 +129,7 @@ def _schemas() -> Sequence[OpSchema]:
         _schema("DynamicQuantizeMatMul", _MICROSOFT, _matmul),
         _schema("MatMulIntegerToFloat", _MICROSOFT, _matmul_to_float),
         *(_schema(name, DOMAIN, _like_first) for name in ("RMSNorm", "SwiGLU", "ShortConv")),
+        _schema("GatedDeltaNet", DOMAIN, _like_second),
         *(_schema(name, DOMAIN, _rows_of_n) for name in ("BlockMatMul", "ChannelMatMul")),
         _schema("Attention", DOMAIN, _attention),
         _schema("ExpertMatMul", DOMAIN, _expert_matmul),
@@ -164,6 +165,12 @@ def _like_first(context: Any) -> None:
     first = context.get_input_type(0)
     if first is not None:
         context.set_output_type(0, first)
+
+
+def _like_second(context: Any) -> None:
+    second = context.get_input_type(1)
+    if second is not None:
+        context.set_output_type(0, second)
 
 
 def _skip_norm(context: Any) -> None:

@@ -45,8 +45,11 @@ _ELEMENTWISE = _NONLINEAR | {"Add", "Sub", "Mul", "Div", "Pow", "Cast", "Clip", 
 
 _LAYER_NAME = re.compile(r"(?:layers|layer|blocks|block|blk|h)[./](\d+)[./]")
 _KEY = re.compile(re.escape(KEY_VALUES) + r"([0-9]+)\.key")
-#: What follows the layer in the name of a linear around a convolution.
-_CONVOLUTION = re.compile(r"(conv[./].+?)/(?:\w*MatMul|Gemm)(?:_\d+)?$")
+#: What follows the layer in the name of a linear that is no part of attention or feed-forward:
+#: around a convolution or a gated delta net, and of the gate on what attention gives.
+_OTHER = re.compile(
+    r"((?:conv|linear_attn)[./].+?|self_attn[./]output_gate)/(?:\w*MatMul|Gemm)(?:_\d+)?$"
+)
 #: What follows the layer in the name of a linear's node.
 _REST = re.compile(r"(.+?)/(?:MatMul|Gemm)(?:_\d+)?$")
 _TENSOR_NAMES = {
@@ -125,7 +128,7 @@ class _Roles:
         for layer, key in keys.items():
             self.attention(layer, key)
         if keys:
-            self.by_place(_CONVOLUTION)
+            self.by_place(_OTHER)
             self.by_name()
             self.feed_forward()
         else:

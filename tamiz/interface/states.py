@@ -11,6 +11,10 @@ A state ``recent`` is ``[batch, rows, …]``: the rows of the last tokens, that 
 t mod rows, and `SPARE` of them more than a token reads. So up to `SPARE` tokens can be forgotten
 without a copy of it. Where sequences lie in pages of 64 tokens it is ``[pages, rows, …]``, and
 token t of a page has the row t mod rows of that page.
+
+A state of a recurrence, ``past_delta.N``, is ``[batch, …]`` of fixed size, too, and can forget
+`SPARE` tokens: the op `GatedDeltaNet` says how. Where sequences lie in pages it is ``[slots, …]``,
+and the input ``slots`` says which slot each segment of ``sequences`` belongs to.
 """
 
 from __future__ import annotations
@@ -29,12 +33,16 @@ KEY_VALUES = f"{PAST}key_values."
 LAYERS = f"{PAST}layers."
 #: What the names of states begin with that have the rows of the last tokens.
 RECENT = f"{PAST}recent."
-#: Tokens at the end of a sequence that such a state can forget.
+#: What the names of states begin with of which a batch has one for each sequence, in a slot.
+DELTA = f"{PAST}delta."
+#: Tokens at the end of a sequence that such states can forget.
 SPARE = 16
 #: Tokens of a page, as the ops divide what they keep of several sequences.
 PAGE = 64
 #: The input that says which tokens of a run belong to which sequence.
 SEQUENCES = "sequences"
+#: The input that says which slot each segment of `SEQUENCES` belongs to.
+SLOTS = "slots"
 #: The input of an encoder that says which tokens of a run belong to which text.
 TEXT_BEGINS = "text_begins"
 
@@ -61,7 +69,8 @@ class State:
         dtype: Its element type.
         batch: The dimension that is the batch.
         axis: The dimension that has a row a token; None where its size is fixed.
-        recent: Whether it has the rows of the last tokens; its size is fixed.
+        recent: Whether it can forget the last `SPARE` tokens; its size is fixed.
+        in_slots: Whether a batch has one of each sequence, not one of each page.
     """
 
     past: str
@@ -70,6 +79,7 @@ class State:
     batch: int
     axis: int | None
     recent: bool = False
+    in_slots: bool = False
 
     @classmethod
     def of(cls, value: ort.NodeArg) -> State | None:
@@ -82,8 +92,10 @@ class State:
         sizes = [size if isinstance(size, int) else 0 for size in dims]
         del sizes[batch]
         axis = growing[0] if growing else None
-        recent = value.name.startswith((RECENT, stacked(RECENT))) and axis is None
-        return cls(value.name, tuple(sizes), TYPES[value.type], batch, axis, recent)
+        in_slots = value.name.startswith((DELTA, stacked(DELTA))) and axis is None
+        rows = value.name.startswith((RECENT, stacked(RECENT))) and axis is None
+        kind = TYPES[value.type]
+        return cls(value.name, tuple(sizes), kind, batch, axis, rows or in_slots, in_slots)
 
     @property
     def present(self) -> str:
@@ -97,12 +109,14 @@ class State:
             dims[self.axis] = rows
         return tuple(dims)
 
-    def paged(self, pages: int) -> tuple[int, ...]:
-        """Its dimensions with room for several sequences in so many pages."""
+    def paged(self, pages: int, slots: int = 0) -> tuple[int, ...]:
+        """Its dimensions with room for several sequences in so many pages and slots."""
+        if self.in_slots:
+            return self.shape(0, slots)
         return self.shape(0, pages) if self.recent else self.shape(pages * PAGE)
 
     def page(self, array: NDArray[Any], page: int) -> NDArray[Any]:
-        """View of what a page has of it."""
+        """View of what a page has of it, or a slot where it is in slots."""
         axis, rows = self.batch, slice(page, page + 1)
         if self.axis is not None:
             axis, rows = self.axis, slice(page * PAGE, (page + 1) * PAGE)

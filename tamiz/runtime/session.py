@@ -10,6 +10,8 @@ import onnxruntime as ort
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
+from tamiz.files.onnx_versions import onnx_versions
+from tamiz.interface.metadata import DOMAIN
 from tamiz.runtime.large_pages import load_constants
 from tamiz.runtime.opset import check_opset
 from tamiz.system.cores import limited_cores
@@ -56,7 +58,8 @@ def load_session(
 
 def has_ops(bundle: Bundle) -> bool:
     """Whether the model has ops of the domain `tamiz`."""
-    return bundle.manifest.kind == "built" or bundle.manifest.weights == "stored"
+    known = bundle.manifest.kind == "built" or bundle.manifest.weights == "stored"
+    return known or DOMAIN in onnx_versions(bundle.model).opsets
 
 
 def session_options(threads: int | None) -> ort.SessionOptions:

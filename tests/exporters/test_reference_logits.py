@@ -3,7 +3,8 @@
 ``reference_logits.json`` holds the logits of ids 0 to 7 after 33 tokens: of GGUF files from
 llama-cpp-python 0.3.36 (``Llama(path, n_ctx=64, logits_all=True, type_k=0, type_v=0)``, caches of
 float32), of Hugging Face folders from transformers 5.24 (``AutoModelForCausalLM`` with
-``attn_implementation="eager"``, float32). Its greedy tokens, 50 after the 33, are llama.cpp's.
+``attn_implementation="eager"``, float32). Its greedy tokens, 50 after the 33, are those of
+llama.cpp or of transformers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+import tamiz_ops
 from kit import tiny_gguf, tiny_safetensors
+from kit.delta_nets import DELTA_NETS
 from kit.latents import LATENTS
 from kit.mixtures import MIXTURES
 from tamiz.files.errors import TamizError
@@ -176,6 +179,9 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"architecture": "lfm2", "layers": 4, "taps": 4, "tied": False},
         {},
     ),
+    "qwen 3.5": (DELTA_NETS["qwen35"], {"pad_token_id": 0}),
+    "qwen 3.5 MoE": (DELTA_NETS["qwen35moe"], {"pad_token_id": 0}),
+    "qwen3-next": (DELTA_NETS["qwen3next"], {"pad_token_id": 0}),
     "lfm2 in the names of its first files": (
         {"architecture": "lfm2", "layers": 4, "ffn": 96},
         {
@@ -211,7 +217,9 @@ def write_folder(path: Path, name: str) -> None:
 
 
 def last_logits(folder: Path) -> np.ndarray:
-    session = ort.InferenceSession(folder / "model.onnx")
+    options = ort.SessionOptions()
+    tamiz_ops.register(options)
+    session = ort.InferenceSession(folder / "model.onnx", options)
     feeds = {"input_ids": ids(), "attention_mask": np.ones_like(ids())}
     feeds["position_ids"] = np.arange(33)[None]
     for value in session.get_inputs():
@@ -251,12 +259,24 @@ def test_fifty_greedy_tokens_equal_those_of_llama_cpp(tmp_path, plugins, name) -
     write_gguf(tmp_path / "tiny.gguf", name)
     expected = json.loads(VALUES.read_text())["greedy"][name]
     bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32")
-    sequence, found = Model.load(bundle.path, threads=1).sequence(), list[int]()
+    assert greedy(bundle.path, len(expected)) == expected
+
+
+@pytest.mark.parametrize("name", json.loads(VALUES.read_text())["greedy of transformers"])
+def test_fifty_greedy_tokens_equal_those_of_transformers(tmp_path, plugins, name) -> None:
+    write_folder(tmp_path / "hf", name)
+    expected = json.loads(VALUES.read_text())["greedy of transformers"][name]
+    bundle = export(str(tmp_path / "hf"), tmp_path / "dense", plugins, "float32")
+    assert greedy(bundle.path, len(expected)) == expected
+
+
+def greedy(bundle: Path, count: int) -> list[int]:
+    sequence, found = Model.load(bundle, threads=1).sequence(), list[int]()
     logits = sequence.read(ids()[0].tolist())
-    for _ in expected:
+    for _ in range(count):
         found.append(int(logits.argmax()))
         logits = sequence.step(found[-1])
-    assert found == expected
+    return found
 
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_new", "quick_gelu", "relu", "relu2"])

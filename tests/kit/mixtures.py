@@ -58,9 +58,14 @@ MIXTURES: dict[str, dict[str, Any]] = {
 }
 
 #: Architectures whose experts have another width than a dense block.
-_OWN_WIDTH = ("qwen2moe", "qwen3moe", "ernie4_5-moe", "gpt-oss", "glm4moe", "deepseek2")
+_OWN_WIDTH = (
+    *("qwen2moe", "qwen3moe", "qwen35moe", "qwen3next", "ernie4_5-moe", "gpt-oss", "glm4moe"),
+    "deepseek2",
+)
+#: Architectures where a score of its own says what the expert that all tokens take counts.
+SHARED_GATES = ("qwen2moe", "qwen35moe", "qwen3next")
 #: Architectures with an expert that all tokens take.
-_SHARING = ("qwen2moe", "ernie4_5-moe", "glm4moe", "deepseek2")
+_SHARING = (*SHARED_GATES, "ernie4_5-moe", "glm4moe", "deepseek2")
 #: Architectures with numbers that are added to scores for the choice.
 CORRECTED = ("ernie4_5-moe", "glm4moe")
 #: What the weights of the chosen experts of glm4moe and deepseek2 are multiplied by.

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kit.delta_nets import gated
+
 if TYPE_CHECKING:
     from kit.tiny_gguf import TinyModel
 
@@ -60,6 +62,12 @@ def attention(model, weights, name, x, visible, turn) -> np.ndarray:
             y = rms_norm(model, y, weights[f"{name}.{part}_norm.weight"])
         return y
 
+    gate: float | np.ndarray = 1.0
+    if gated(model):  # the rows of each head of q are followed by those of its gate
+        both = weights[f"{name}.q_proj.weight"].reshape(model.heads, 2, model.head_dim, -1)
+        q_rows, gates = (both[:, part].reshape(-1, both.shape[-1]) for part in (0, 1))
+        weights = weights | {f"{name}.q_proj.weight": q_rows}
+        gate = 1 / (1 + np.exp(-(x @ gates.T)))
     q, k, v = project("q"), project("k"), project("v")
     out = np.zeros_like(q)
     for head in range(model.heads):
@@ -74,5 +82,5 @@ def attention(model, weights, name, x, visible, turn) -> np.ndarray:
                 weights[f"{name}.sinks.weight"][head] - scores.max(-1)[..., None]
             )
         out[:, :, head] = share / total @ v[:, :, kv_head]
-    y = out.reshape(*x.shape[:2], -1) @ weights[f"{name}.o_proj.weight"].T
+    y = (out.reshape(*x.shape[:2], -1) * gate) @ weights[f"{name}.o_proj.weight"].T
     return y + weights.get(f"{name}.o_proj.bias", 0)

@@ -11,6 +11,16 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
 from kit.convolutions import add_convolution_keys, convolution, convolution_weights, convolves
+from kit.delta_nets import (
+    GGUF_NAMES,
+    add_delta_keys,
+    delta_net,
+    delta_weights,
+    gated,
+    gguf_order,
+    gguf_rows,
+    has_delta_net,
+)
 from kit.feed_forward import expert_block, feed_forward
 from kit.gguf_blocks import random_blocks
 from kit.latents import (
@@ -25,6 +35,7 @@ from kit.latents import (
 )
 from kit.mixtures import (
     CORRECTED,
+    SHARED_GATES,
     add_expert_keys,
     expert_widths,
     gguf_experts,
@@ -71,7 +82,7 @@ class TinyModel:
     query_rank: int = 32  # of the latent of queries, where there are latents; 0: none
     split: bool = False  # whether what makes keys and values of latents is two tensors in GGUF
     dense_layers: int = 0  # the first, without experts
-    taps: int = 3  # of the convolutions of lfm2
+    taps: int = 3  # of convolutions over time
     yarn: tuple[float, int] | None = None  # factor, original context
     yarn_scale: float = 0.0  # of yarn's logarithm; not 0: scores are stretched, not what rotates
     long_factors: np.ndarray | None = None  # of rotary frequencies, short and long contexts alike
@@ -135,7 +146,15 @@ _NAMES = {
     "shortconv.conv": "conv.conv",
     "shortconv.out_proj": "conv.out_proj",
 }
+
+
+_NORMED_HEADS = ("qwen3", "qwen3moe", "gemma3", "glm4moe", "lfm2")
 _LAST_NORM = {"lfm2": "token_embd_norm"}
+
+
+def attends(model: TinyModel, layer: int) -> bool:
+    """Whether a layer attends."""
+    return not (convolves(model, layer) or has_delta_net(model, layer))
 
 
 def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **shape) -> TinyModel:
@@ -149,15 +168,18 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
     weights = {"model.embed_tokens.weight": normal(model.vocabulary, model.hidden)}
     for layer in range(model.layers):
         name = f"model.layers.{layer}"
-        convolved = convolves(model, layer)
-        if convolved:
+        convolved = not attends(model, layer)
+        if convolves(model, layer):
             weights |= convolution_weights(model, name, normal)
+        elif convolved:
+            weights |= delta_weights(name, model, normal)
         latent = latent_of(model) is not None
         if latent:
             weights |= latent_weights(model, name, normal)
         own = not convolved and not latent
         for part, size in (("q", q), ("k", kv), ("v", kv)) if own else ():
-            weights[f"{name}.self_attn.{part}_proj.weight"] = normal(size, model.hidden)
+            rows = 2 * size if part == "q" and gated(model) else size
+            weights[f"{name}.self_attn.{part}_proj.weight"] = normal(rows, model.hidden)
             if biases:
                 weights[f"{name}.self_attn.{part}_proj.bias"] = normal(size)
         if own:
@@ -165,7 +187,7 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
         mixed = model.experts > 0 and layer >= model.dense_layers
         if mixed:
             weights[f"{name}.mlp.gate.weight"] = normal(model.experts, model.hidden, scale=0.5)
-        if model.architecture == "qwen2moe":
+        if model.architecture in SHARED_GATES:
             weights[f"{name}.mlp.shared_expert_gate.weight"] = normal(1, model.hidden)
         if mixed and (model.architecture in CORRECTED or model.sigmoids):
             weights[f"{name}.mlp.gate_correction.bias"] = normal(model.experts, scale=0.3)
@@ -180,7 +202,7 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
         for norm in norms:
             weights[f"{name}.{norm}.weight"] = 1 + normal(model.hidden)
         for norm, width in () if convolved else (("q_norm", q), ("k_norm", kv)):
-            if model.architecture in ("qwen3", "qwen3moe", "gemma3", "glm4moe", "lfm2"):
+            if gated(model) or model.architecture in _NORMED_HEADS:
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(model.head_dim)
             elif model.architecture == "olmoe":
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(width)
@@ -239,6 +261,7 @@ def write(
         for length in ("short", "long"):
             writer.add_tensor(f"rope_factors_{length}.weight", model.long_factors)
     add_convolution_keys(writer, model)
+    add_delta_keys(writer, model)
     add_expert_keys(writer, model)
     if model.architecture.startswith("granite"):
         writer.add_embedding_scale(model.factors[0])
@@ -268,16 +291,27 @@ def write(
             continue
         if model.architecture == "phi3":
             source, rows = _fused(model, name, source, rows)
+        if (together := gguf_rows(model, name)) is not None:
+            writer.add_tensor(*together)
+        if model.architecture == "qwen3next" and source.endswith(_TOGETHER):
+            continue  # written together, in float32 only
         routes = source.endswith(("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"))
         if source.endswith("ffn_gate_inp_shexp.weight"):
             rows = rows.ravel()
-        routes |= source.endswith("shortconv.conv.weight")
+        routes |= source.endswith(("shortconv.conv.weight", "ssm_conv1d.weight"))
+        if (order := gguf_order(model, name)) is not None:
+            rows = rows.take(order[1], order[0])
+        rows = -np.exp(rows) if source.endswith("ssm_a") else rows
         tensor_kind = kind if rows.ndim == 2 and not routes else Type.F32
         stored = _stored(rows, tensor_kind)
         writer.add_tensor(source, stored, raw_dtype=tensor_kind)
         rows = gguf.dequantize(stored, tensor_kind).reshape(rows.shape)
         if source.endswith(("attn_qkv.weight", "ffn_up.weight")) and model.architecture == "phi3":
             continue  # written in float32 only
+        if source.endswith("ssm_a"):
+            continue  # written in float32 only
+        if order is not None:
+            rows = rows.take(np.argsort(order[1]), order[0])
         rows = deinterleave(model, rows) if permuted else rows.reshape(held[name].shape)
         held[name] = paired(model, name, rows, back=True)
     for name, source in gguf_experts(model).items():
@@ -307,6 +341,10 @@ def _write_split(
         writer.add_tensor(name, np.stack(packed), raw_dtype=kind)
         part[:] = [gguf.dequantize(each, kind) for each in packed]
     return joined(model, *parts)
+
+
+#: Weights that qwen3next files keep in one tensor.
+_TOGETHER = ("ssm_beta.weight", "ssm_alpha.weight")
 
 
 def _stored(rows: np.ndarray, kind: Type) -> np.ndarray:
@@ -350,7 +388,7 @@ def gguf_names(model: TinyModel) -> dict[str, str]:
         "lm_head.weight": "output.weight",
     }
     norms = {"ffn_norm": "pre_feedforward_layernorm"} if model.norms_around else {}
-    renamed = model.norms_around or model.architecture in ("gpt-oss", "glm4moe")
+    renamed = model.norms_around or (gated(model) or model.architecture in ("gpt-oss", "glm4moe"))
     norms |= {"post_attention_norm": "post_attention_layernorm"} if renamed else {}
     norms |= {"post_ffw_norm": "post_feedforward_layernorm"} if model.norms_around else {}
     latents = {stored: f"self_attn.{name}" for name, stored in gguf_latents(model)}
@@ -358,6 +396,8 @@ def gguf_names(model: TinyModel) -> dict[str, str]:
         for source, name in (_NAMES | norms | latents).items():
             for part in ("weight", "bias"):
                 names[f"model.layers.{layer}.{name}.{part}"] = f"blk.{layer}.{source}.{part}"
+        for name, source in GGUF_NAMES.items():
+            names[f"model.layers.{layer}.{name}"] = f"blk.{layer}.{source}"
     return {name: source for name, source in names.items() if name in model.weights}
 
 
@@ -384,6 +424,8 @@ def logits(
             y = convolution(weights, f"{name}.conv", y, mask)
         elif latent_of(model) is not None:
             y = latent_attention(model, weights, f"{name}.self_attn", y, seen, turn)
+        elif has_delta_net(model, layer):
+            y = delta_net(weights, f"{name}.linear_attn", y, mask, model.epsilon)
         else:
             y = attention(model, weights, f"{name}.self_attn", y, seen, turn)
         x = x + (norm("post_attention", y) if model.norms_around else y * model.factors[2])

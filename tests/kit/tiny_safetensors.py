@@ -12,6 +12,7 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
 from kit.convolutions import convolves
+from kit.delta_nets import delta_config, delta_tensors, gated
 from kit.latents import latent_of, paired
 from kit.mixtures import ROUTED_SCALE, gpt_oss_tensors
 from kit.tiny_gguf import TinyModel, interleave
@@ -39,6 +40,9 @@ CLASSES = {
     "arcee": "ArceeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
@@ -57,6 +61,7 @@ _FLOATS = (
     "_proj_bias",
     "expert_gate.weight",
     "conv.conv.weight",
+    "conv1d.weight",
     _CORRECTION,
 )
 _LFM2 = {
@@ -82,6 +87,8 @@ def model_type(model: TinyModel) -> str:
         return "deepseek_v3" if model.sigmoids else "deepseek_v2"
     names = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
     names |= {"ernie4_5-moe": "ernie4_5_moe", "gpt-oss": "gpt_oss", "glm4moe": "glm4_moe"}
+    names |= {"qwen3next": "qwen3_next", "qwen35": "qwen3_5_text"}
+    names |= {"qwen35moe": "qwen3_5_moe_text"}
     return names.get(model.architecture, model.architecture)
 
 
@@ -175,7 +182,10 @@ def config(model: TinyModel) -> dict[str, Any]:
         values["query_pre_attn_scalar"] = model.head_dim
     if model.window:
         values["sliding_window"] = model.window
-    if model.rotary_dim != model.head_dim and latent is None:
+    if gated(model):
+        del values["rope_theta"], values["rope_scaling"]
+        values |= delta_config(model)
+    elif model.rotary_dim != model.head_dim and latent is None:
         values["partial_rotary_factor"] = model.rotary_dim / model.head_dim
     if model.rope_factor != 1:
         values["rope_scaling"] = {"type": "linear", "factor": model.rope_factor}
@@ -231,6 +241,8 @@ def tensors(model: TinyModel, microscaled: bool = False) -> dict[str, np.ndarray
             ):
                 rows = [found.pop(f"{name}.{part}.weight") for part in parts]
                 found[f"{name}.{fused}.weight"] = np.concatenate(rows)
+    if gated(model):
+        return delta_tensors(model, found)
     if kind == "gpt_oss":
         return gpt_oss_tensors(model, found, microscaled)
     return dict(_expert_tensors(model, found))

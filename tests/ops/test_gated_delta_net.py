@@ -40,7 +40,7 @@ class Case:
         ]
         self.mask = np.ones((batch, tokens), np.int64)
         self.state = np.zeros((batch, sizes.key_heads, sizes.size), np.float32)
-        self.attributes = {"key_heads": sizes.key_heads, "epsilon": 1e-5}
+        self.attributes: dict[str, Any] = {"key_heads": sizes.key_heads, "epsilon": 1e-5}
 
     @staticmethod
     def draw(random: np.random.Generator, *shape: int) -> Array:
@@ -271,7 +271,7 @@ def test_sequences_need_their_state_in_place_and_a_slot_each() -> None:
     with pytest.raises(ValueError, match="past and present differ, expected the same memory"):
         tamiz_ops.run("GatedDeltaNet", inputs, **case.attributes)
     inputs[-1] = np.array([SLOTS], np.int64)
-    out = [True, inputs[8]]
+    out: list[Any] = [True, inputs[8]]
     with pytest.raises(ValueError, match="slots has slot 5 in row 0, expected 0 to 4"):
         tamiz_ops.run("GatedDeltaNet", inputs, out=out, **case.attributes)
     with pytest.raises(ValueError, match=r"slots has shape .* \(segments of sequences\)"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES, MISSING
+from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
+from tamiz_exporters.missing_architectures import MISSING
 
 Table = Callable[[list[str], list[list[str]]], str]
 _INTRO = """\
@@ -82,6 +83,7 @@ FAMILIES = (
     _Family("Qwen 3 MoE", "qwen3_moe", "qwen3moe"),
     _Family("Qwen3-Next", "qwen3_next", "qwen3next"),
     _Family("Qwen 3.5", "qwen3_5_text", "qwen35"),
+    _Family("Qwen 3.5 MoE", "qwen3_5_moe_text", "qwen35moe"),
     _Family("SmolLM3", "smollm3", "smollm3"),
     _Family("StarCoder 2", "starcoder2", "starcoder2"),
 )

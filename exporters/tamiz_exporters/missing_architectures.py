@@ -1,0 +1,21 @@
+"""Architectures that are known by name and not read, and what the decoder graph lacks for them."""
+
+from __future__ import annotations
+
+_MAMBA = "Mamba layers"
+_MEANS = "layer norms with a mean"
+_EXPERTS = "a mixture of experts with a router, biases or attention of its own kind"
+
+#: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
+MISSING = {
+    **dict.fromkeys(("lfm2moe", "llama4", "minimax-m2"), _EXPERTS),
+    **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
+    **dict.fromkeys(
+        ("mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h"), _MAMBA
+    ),
+    **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2", "falcon", "phi2"), _MEANS),
+    **dict.fromkeys(("command-r", "opt"), _MEANS),
+    **dict.fromkeys(("gemma3n", "gemma4"), "embeddings of each layer"),
+    "glm4": "norms around blocks, with gate and up in one tensor",
+    "olmo2": "norms behind attention and feed-forward only",
+}
