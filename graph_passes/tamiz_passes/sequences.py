@@ -2,7 +2,9 @@
 
 The graph gets an input `sequences` (int64 ``[segments, 2 + pages]``) with no segments by default,
 so a caller that does not know it sees no change. The op `Attention` describes it; what chooses
-outputs in decode steps takes it, too, and so does `ShortConv`. All other nodes work row by row.
+outputs in decode steps takes it, too, and so do `ShortConv` and `GatedDeltaNet`. Where there are
+segments, the last one also needs the input `slots` (int64 ``[segments]``), which is connected where
+there is such a node. All other nodes work row by row.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import SEQUENCES, GraphEditor, GraphPass, Phase, has_input
+from tamiz.api import SEQUENCES, SLOTS, GraphEditor, GraphPass, Phase, has_input
 from tamiz_passes.probe import POSITION_INPUT
 
 
@@ -34,4 +36,11 @@ class TakeSequences(GraphPass):
         model.graph.inputs.append(sequences)
         for node in nodes:
             graph.connect(node, "sequences", sequences)
+        in_slots = [node for node in nodes if has_input(node, "slots")]
+        if in_slots:
+            slots = graph.constant(SLOTS, np.zeros(0, np.int64))
+            slots.shape = ir.Shape(["segments"])
+            model.graph.inputs.append(slots)
+            for node in in_slots:
+                graph.connect(node, "slots", slots)
         return ir.passes.PassResult(model, modified=True)

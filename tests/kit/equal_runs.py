@@ -9,6 +9,7 @@ import gguf
 import pytest
 
 from kit import tiny_gguf
+from kit.delta_nets import DELTA_NETS
 from kit.latents import LATENTS
 from kit.mixtures import MIXTURES
 from tamiz.building.build import build
@@ -64,6 +65,11 @@ def write_minicpm3(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     tiny_gguf.write(path, tiny_gguf.random_model(**LATENTS["minicpm3"]), linears)
 
 
+def write_qwen35(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Qwen 3.5: gated delta nets in place of attention in three of four layers."""
+    tiny_gguf.write(path, tiny_gguf.random_model(**DELTA_NETS["qwen35"]), linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -87,6 +93,8 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "mixture": (Kind.Q8_0, {}, write_mixture),
     "lfm2": (Kind.Q8_0, {}, write_lfm2),
     "lfm2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_lfm2),
+    "qwen35": (Kind.Q8_0, {}, write_qwen35),
+    "qwen35 kv-int8": (Kind.F16, {"kv-int8": {}}, write_qwen35),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
     "deepseek": (Kind.Q8_0, {}, write_deepseek),
     "minicpm3": (Kind.Q4_1, {}, write_minicpm3),

@@ -189,8 +189,11 @@ def test_steps_that_choose_keys_are_the_same_after_waiting(
     engine.close()
 
 
-def test_short_convolutions_have_pages_and_drafts_too(plugins: Plugins, tmp_path: Path) -> None:
-    model = Model.load(build_model(tmp_path, *MODELS["lfm2"], plugins), 2)
+@pytest.mark.parametrize("name", ["lfm2", "qwen35"])
+def test_layers_without_attention_have_pages_and_drafts_too(
+    name: str, plugins: Plugins, tmp_path: Path
+) -> None:
+    model = Model.load(build_model(tmp_path, *MODELS[name], plugins), 2)
     engine = Engine(model, Tokenizer(model.bundle), Limits(2048))
     prompts = [PROMPTS[0], PROMPTS[2], [7, 8, 9, 10] * 20]
     expected = [list(model.generate(prompt, GREEDY, 25)) for prompt in prompts]

@@ -38,7 +38,7 @@ _LINKED_BYTES = 1 << 20
 #: Ops of ONNX that move values, or compute each from those at the same place.
 _TOKEN_BY_TOKEN = {
     *("Cast", "Concat", "Constant", "Expand", "Gather", "Identity", "Reshape", "Shape", "Slice"),
-    *("Squeeze", "Transpose", "Unsqueeze", "Add", "Mul", "Sub", "Div", "Tanh"),
+    *("Squeeze", "Transpose", "Unsqueeze", "Add", "Mul", "Sub", "Div", "Tanh", "Sigmoid"),
 }
 
 

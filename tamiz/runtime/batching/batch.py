@@ -9,6 +9,7 @@ bit; so pages that were read once serve every sequence that begins with the same
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Generator, Iterable, Iterator
 from collections.abc import Sequence as Ids
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import MODEL
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import PAGE, SEQUENCES, SPARE
+from tamiz.interface.states import PAGE, SEQUENCES, SLOTS, SPARE
 from tamiz.interface.switches import switch_input
 from tamiz.runtime import large_pages
 from tamiz.runtime.batching.batchable import acting_in_steps, check_batchable, is_cache
@@ -28,11 +29,13 @@ from tamiz.runtime.batching.pace import Pace
 from tamiz.runtime.batching.page_files import FilesOfPages, PageFiles
 from tamiz.runtime.batching.pages import Pages, pages_of
 from tamiz.runtime.batching.prefix_cache import PrefixCache
+from tamiz.runtime.batching.slots import Slots, slots_of
 from tamiz.runtime.kv_cache import bind
 from tamiz.runtime.model import Model
 from tamiz.runtime.sampling import Sampler, Sampling
 from tamiz.runtime.sequence import CHUNK, Logits, check_tokens
 
+_log = logging.getLogger("tamiz.runtime")
 #: Decode steps that choose keys of which a run reads so many at most where they are known.
 _STEPS = 32
 
@@ -80,12 +83,17 @@ class Batch:
         pages = pages_of(tokens)
         self.tokens = pages * PAGE
         # Refuses what the memory does not hold, before there is a list of so many pages.
-        self._cache = large_pages.arrays((s.paged(pages), s.dtype) for s in model.states)
+        slots = slots_of(model.states, pages)
+        self._cache = large_pages.arrays((s.paged(pages, slots), s.dtype) for s in model.states)
         self._pages = Pages(pages)
+        self._slots = Slots(model.states, self._cache, slots)
         self._files = None
-        if files is not None:
+        if files is not None and slots:
+            path = model.bundle.path
+            _log.warning("%s: keeps a state of each sequence, so no pages go to files", path)
+        elif files is not None:
             self._files = PageFiles(model, self._cache, files.folder, files.most_bytes)
-        self._prefixes = PrefixCache(self._pages, self._files)
+        self._prefixes = PrefixCache(self._pages, self._files, self._slots)
         self._keeps = prefixes
         # Keys and values of a decode step then differ from those of a prompt.
         others = [state for state in model.states if not (state.recent or is_cache(state))]
@@ -103,7 +111,9 @@ class Batch:
 
     @property
     def free(self) -> int:
-        """Tokens that the pages hold which no sequence has."""
+        """Tokens that the pages hold which no sequence has; 0 where none can join."""
+        if not self._slots.free:
+            return 0
         return (self._pages.free + self._prefixes.unused) * PAGE
 
     @property
@@ -150,15 +160,19 @@ class Batch:
         # The last token is read in any case: its logits are wanted.
         asked = len(prompt) - answered
         alike = min(asked, len(prompt) - 1) if self._chooses else len(prompt) - 1
-        pages = self._prefixes.find(prompt[:alike], scope)
+        slot = self._slots.take()
+        branch = self._prefixes.known(prompt[:alike], scope) if self._slots.count else 0
+        pages = self._prefixes.find(prompt[:alike], scope, slot)
         cached = len(pages) * PAGE
         try:
             pages += self._take(pages_of(room if reserve else len(prompt)) - len(pages))
         except TamizError:
             self._pages.give_back(pages)
+            self._slots.give_back(slot)
             raise
         member = Member(prompt, room, pages, self._model.vocabulary, cached, self._most_drafts)
         member.scope, member.prompt = scope, asked
+        member.slot, member.branch = slot, branch
         self.members.append(member)
         return member
 
@@ -171,6 +185,7 @@ class Batch:
         self.members.remove(member)
         self._keep(member)
         self._pages.give_back(member.pages)
+        self._slots.give_back(member.slot)
 
     def close(self) -> None:
         """Ends the writing of pages to files; other batches need no end."""
@@ -276,6 +291,10 @@ class Batch:
     def _most_of(self, member: Member) -> int:
         """Unread tokens that a run may have of a sequence."""
         unread, prompt = len(member.unread), member.prompt - len(member.tokens)
+        if self._keeps and self._slots.count:  # so that its state is copied at the ends of pages
+            read = len(member.tokens)
+            last = (read + unread - 1) // PAGE * PAGE
+            unread = min([unread, *(end - read for end in (member.branch, last) if end > read)])
         if not self._chooses or prompt >= unread:
             return unread
         return prompt if prompt > 0 else min(unread, _STEPS)
@@ -290,20 +309,26 @@ class Batch:
         alike = min(len(member.tokens), member.prompt) if self._chooses else len(member.tokens)
         full = alike // PAGE
         if self._keeps and full > member.kept:
-            self._prefixes.keep(member.tokens[:alike], member.pages, member.scope)
+            slot = member.slot if alike == full * PAGE == len(member.tokens) else None
+            answered = len(member.tokens) > member.prompt
+            text = member.tokens[:alike]
+            self._prefixes.keep(text, member.pages, member.scope, slot, answered)
             member.kept = full
 
     def _read(self, segments: list[tuple[Member, list[int]]], keep: int) -> Logits:
         """Reads these tokens of each member; returns the logits ``[keep, V]`` of the last."""
         model, ids, positions, rows = self._model, list[int](), list[int](), []
+        slots = list[int]()
         width = 0
         for member, part in segments:
             past, end = len(member.tokens), len(member.tokens) + len(part)
             member.pages += self._take(max(0, pages_of(end) - len(member.pages)))
-            rows += [
+            own = [
                 (start, count, member.pages[: pages_of(start + abs(count))])
                 for start, count in self._segments(member, past, end)
             ]
+            rows += own
+            slots += [member.slot] * len(own)
             width = max(width, pages_of(end))
             member.tokens += part
             del member.unread[: len(part)]
@@ -318,6 +343,8 @@ class Batch:
             "attention_mask": np.ones((1, len(ids)), np.int64),
             SEQUENCES: table,
         }
+        if self._slots.count:
+            feeds[SLOTS] = np.array(slots, np.int64)
         count = len(ids)
         if model.can_keep:
             count = max(1, keep)

@@ -19,6 +19,8 @@ class Member:
             reads them as well, so that `accept` can keep those that prove right.
         room: Tokens that it can have.
         cached: Tokens of the prompt that an earlier sequence had read.
+        slot: Where its state of fixed size lies, of a model that has any.
+        branch: Tokens that it shares with texts that were read before, in whole pages.
         prompt: Tokens that are read as a prompt; those behind are decode steps.
         rows: Logits ``[1 + drafts, V]`` after the last token and after each draft, until the batch
             runs again; None while tokens are unread.
@@ -44,6 +46,7 @@ class Member:
         self.kept = cached // PAGE
         self.prompt = len(prompt)
         self.scope = b""
+        self.slot = self.branch = 0
         self._vocabulary, self._most_drafts = vocabulary, most_drafts
 
     @property

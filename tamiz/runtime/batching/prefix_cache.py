@@ -19,19 +19,24 @@ import numpy as np
 from tamiz.interface.states import PAGE
 from tamiz.runtime.batching.page_files import PageFiles
 from tamiz.runtime.batching.pages import Pages
+from tamiz.runtime.batching.slots import Slots
 
 
 class PrefixCache:
     """Full pages by the tokens that they end; the cache is one owner of each."""
 
-    def __init__(self, pages: Pages, files: PageFiles | None = None) -> None:
+    def __init__(
+        self, pages: Pages, files: PageFiles | None = None, slots: Slots | None = None
+    ) -> None:
         """Starts empty.
 
         Args:
             pages: The pages of the batch.
             files: Where pages outlive the process; None to keep them in memory only.
+            slots: The states of fixed size of the batch, and copies of them; None for a model
+                without such state.
         """
-        self._pages, self._files = pages, files
+        self._pages, self._files, self._slots = pages, files, slots or Slots()
         self._named: OrderedDict[bytes, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -43,12 +48,13 @@ class PrefixCache:
         """Pages that no sequence reads, so that they can be freed."""
         return sum(not self._pages.shared(page) for page in self._named.values())
 
-    def find(self, tokens: Ids[int], scope: bytes) -> list[int]:
+    def find(self, tokens: Ids[int], scope: bytes, slot: int = 0) -> list[int]:
         """Pages that hold the beginning of a text; the caller becomes an owner of each.
 
         Args:
             tokens: The text.
             scope: Only pages that were kept in the same scope are found.
+            slot: Is filled with the state after them, of a model that has any in slots.
         """
         keys: list[bytes] = []
         pages: list[int] = []
@@ -58,12 +64,43 @@ class PrefixCache:
             keys.append(name)
             pages.append(self._named[name])
             self._pages.share(pages[-1:])
+        while keys and not self._slots.has(keys[-1]):
+            self._pages.give_back([pages.pop()])
+            keys.pop()
+        if keys:
+            self._slots.load(keys[-1], slot)
         self._touch(keys)
         return pages
 
-    def keep(self, tokens: Ids[int], pages: Ids[int], scope: bytes) -> None:
-        """Keeps the full pages of a text that was read; a page that is kept already stays."""
+    def known(self, tokens: Ids[int], scope: bytes) -> int:
+        """Tokens of the beginning of a text whose pages are kept, with a copy of state or not."""
+        count = 0
+        for name in names(tokens, scope):
+            if name not in self._named:
+                break
+            count += PAGE
+        return count
+
+    def keep(
+        self,
+        tokens: Ids[int],
+        pages: Ids[int],
+        scope: bytes,
+        slot: int | None = None,
+        answered: bool = False,
+    ) -> None:
+        """Keeps the full pages of a text that was read; a page that is kept already stays.
+
+        Args:
+            tokens: The text.
+            pages: Its pages.
+            scope: Where they are found.
+            slot: Has the state after the last full page; None where no slot has it.
+            answered: Whether this page ends in an answer; see `Slots.save`.
+        """
         kept = list(names(tokens, scope))
+        if kept and slot is not None:
+            self._slots.save(kept[-1], slot, answered)
         for name, page in zip(kept, pages, strict=False):
             if name not in self._named:
                 self._named[name] = page
