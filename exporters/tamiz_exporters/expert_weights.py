@@ -108,7 +108,8 @@ def _stack(
             expected = f"{stacked.parts[0].type.name}, as of the first expert"
             source.fail(f"tensor {stored}: type", types.pop(), expected)
     else:
-        stacked = StackedTensor((find_tensor(source, f"{stored}.weight", (count, each, k)),))
+        whole = stored if stored in source.tensors else f"{stored}.weight"
+        stacked = StackedTensor((find_tensor(source, whole, (count, each, k)),))
     rows = None
     if len(together) > 1:
         parts = (count, n, len(together)) if names.interleaved else (count, len(together), n)

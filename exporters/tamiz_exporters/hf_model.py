@@ -29,7 +29,9 @@ from tamiz_exporters.decoder_weights import DecoderWeights, Names
 from tamiz_exporters.delta_fields import hf_delta_net
 from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.expert_source import ExpertSource
+from tamiz_exporters.expert_weights import DOWN, ExpertNames
 from tamiz_exporters.hf_fields import Fields
+from tamiz_exporters.hf_layers import attending, bidirectional, turning, windows
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
@@ -121,7 +123,7 @@ class HfModel:
             score_cap=score_cap,
             logit_cap=logit_cap,
             activation=self._activation(activation),
-            bidirectional=self._bidirectional(),
+            bidirectional=bidirectional(of),
             experts=None if mixture is None else hf_experts(of, mixture, len(layers)),
             latent=latent,
             **multipliers,
@@ -169,7 +171,7 @@ class HfModel:
             f"{prefix}layers.{{}}",
             parts,
             fused,
-            None if self._traits.mixture is None else self._traits.mixture.names,
+            self._expert_names(),
             HF_LATENTS,
             "self_attn.sinks" if self._traits.sinks else "",
             "conv.conv",
@@ -218,6 +220,17 @@ class HfModel:
         weight = find_tensor(self.folder, name, (vocabulary, self._hidden))
         return score_weight(weight, tokens, 1 / self.config.logit_divisor)
 
+    def _expert_names(self) -> ExpertNames | None:
+        """How the files name the weights of experts."""
+        mixture, experts = self._traits.mixture, self.config.experts
+        if mixture is None or experts is None:
+            return None
+        if mixture.stacked is not None:
+            first = f"{self._prefix}layers.{min(experts.layers)}.{mixture.stacked.parts[DOWN]}"
+            if first in self.folder.tensors:
+                return mixture.stacked
+        return mixture.names
+
     def _further_layers(self) -> re.Pattern[str]:
         """Names of the layers that predict tokens further ahead, which come last."""
         count, further = len(self.config.layers), self._of.given("num_nextn_predict_layers")
@@ -249,7 +262,7 @@ class HfModel:
             of.reject("num_key_value_heads", kv_heads, f"a divisor of {heads}")
         head_dim = of.positive("head_dim", max(1, self._hidden // heads))
         # Before anything of that size is made: a damaged count must not cost memory.
-        layer = self._attending(self._count()).index(True)
+        layer = attending(of, self._traits, self._count()).index(True)
         rows, first = heads * head_dim, f"{self._prefix}layers.{layer}.self_attn"
         if self._traits.fused:
             shape = rows + 2 * kv_heads * head_dim, self._hidden
@@ -310,29 +323,6 @@ class HfModel:
             self._of.reject("num_hidden_layers", count, f"at most {_MOST_LAYERS}")
         return count
 
-    def _attending(self, count: int) -> list[bool]:
-        """Which layers attend."""
-        of = self._of
-        if not (self._traits.convolves or self._traits.delta):
-            return [True] * count
-        if (kinds := of.given("layer_types")) is None:
-            if self._traits.delta:
-                every = of.positive("full_attention_interval", 4)
-                return [number % every == 0 for number in range(1, count + 1)]
-            listed = of.given("full_attn_idxs")
-            if listed is None:
-                return [True] * count
-            if not isinstance(listed, list) or not {*map(str, listed)} & {*map(str, range(count))}:
-                of.reject("full_attn_idxs", listed, f"numbers of layers from 0 to {count - 1}")
-            return [number in listed for number in range(count)]
-        other = "linear_attention" if self._traits.delta else "conv"
-        known = {other, "full_attention"}
-        if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - known:
-            of.reject("layer_types", kinds, f"{count} times {other} or full_attention")
-        if "full_attention" not in kinds:
-            of.reject("layer_types", kinds, "a layer of full_attention")
-        return [kind == "full_attention" for kind in kinds]
-
     def _ffn(self) -> int:
         """Width of the feed-forward block."""
         of = self._of
@@ -352,17 +342,16 @@ class HfModel:
     def _layers(self) -> tuple[Mixer, ...]:
         """How each layer mixes tokens."""
         count = self._count()
-        if not all(attending := self._attending(count)):
+        if not all(attends := attending(self._of, self._traits, count)):
             attention = LayerAttention(self._rope.scaled())
             other = hf_delta_net(self._of) if self._traits.delta else self._convolution()
-            return tuple(attention if at else other for at in attending)
-        turns = self._turns(count)
-        windows = self._windows(count)
+            return tuple(attention if at else other for at in attends)
+        turns = turning(self._of, self._traits, count)
         full = self._rope.scaled()
         local = self._rope.local() if self._traits.local_rope_base else full
         return tuple(
             LayerAttention((local if window else full) if turn else None, self._narrow(window))
-            for turn, window in zip(turns, windows, strict=True)
+            for turn, window in zip(turns, windows(self._of, self._traits, count), strict=True)
         )
 
     def _convolution(self) -> ShortConvolution:
@@ -371,51 +360,5 @@ class HfModel:
             self._of.reject("conv_L_cache", taps, "at least 2")
         return ShortConvolution(taps)
 
-    def _bidirectional(self) -> bool:
-        return self._of.flag("use_bidirectional_attention") is True
-
     def _narrow(self, window: int) -> int:
         return window if window < self._rope.context else 0
-
-    def _turns(self, count: int) -> list[bool]:
-        """Whether each layer has a rotary embedding."""
-        if not self._traits.no_rope_every:
-            return [True] * count
-        given = self._of.given("no_rope_layers")
-        if given is None:
-            every = self._of.positive("no_rope_layer_interval", self._traits.no_rope_every)
-            return [number % every != 0 for number in range(1, count + 1)]
-        if not isinstance(given, list) or len(given) != count or {*map(str, given)} - {"0", "1"}:
-            self._of.reject("no_rope_layers", given, f"{count} times 0 or 1")
-        return [value == 1 for value in given]
-
-    def _windows(self, count: int) -> list[int]:
-        """The window of each layer; 0 where it sees all keys."""
-        of, traits = self._of, self._traits
-        if of.values.get("sliding_window", traits.window or None) in (None, 0):
-            return [0] * count  # transformers 5 writes 0 where Qwen 2 MoE has none
-        window = of.positive("sliding_window", traits.window)
-        if self._bidirectional():  # half of it on each side, as transformers reads it
-            window = window // 2 + 1
-        if (kinds := of.given("layer_types")) is not None:
-            window_of = {"full_attention": 0, "sliding_attention": window}
-            if (
-                not isinstance(kinds, list)
-                or len(kinds) != count
-                or {*map(str, kinds)} - {*window_of}
-            ):
-                of.reject("layer_types", kinds, f"{count} times {' or '.join(window_of)}")
-            return [window_of[str(kind)] for kind in kinds]
-        if traits.global_every == 0:
-            return [window] * count
-        if traits.global_every:
-            key = "sliding_window_pattern"
-            key = key if of.given(key) is not None else f"_{key}"
-            every = of.positive(key, traits.global_every)
-            return [window if number % every else 0 for number in range(1, count + 1)]
-        if of.flag("use_sliding_window"):
-            first = of.given("max_window_layers")
-            if traits.no_rope_every or type(first) is not int or first < 0:
-                of.reject("use_sliding_window", True, "layer_types or max_window_layers beside it")
-            return [window if layer >= first else 0 for layer in range(count)]
-        return [0] * count

@@ -13,6 +13,7 @@ class MixtureTraits:
 
     Attributes:
         names: A layer's weights in transformers.
+        stacked: These names in files that have all experts in one tensor; None: there are none.
         count_key: Number of experts in ``config.json``.
         top_key: Number of them that a token takes in ``config.json``.
         width_key: Width of an expert in ``config.json``.
@@ -35,6 +36,7 @@ class MixtureTraits:
     """
 
     names: ExpertNames
+    stacked: ExpertNames | None = None
     count_key: str = "num_experts"
     top_key: str = "num_experts_per_tok"
     width_key: str = "moe_intermediate_size"
@@ -127,10 +129,22 @@ MIXTRAL = MixtureTraits(
     gguf_width_key="feed_forward_length",
     normalize_key="",
 )
-QWEN35_MIXTURE = MixtureTraits(
-    QWEN_EXPERTS_SHARED, normalize_key="", shared_key="shared_expert_intermediate_size"
+_QWEN35_STACKED = replace(
+    QWEN_EXPERTS_SHARED,
+    parts={
+        **dict.fromkeys((GATE, UP), "mlp.experts.gate_up_proj"),
+        DOWN: "mlp.experts.down_proj",
+    },
 )
-QWEN3_NEXT_MIXTURE = replace(QWEN35_MIXTURE, normalize_key="norm_topk_prob", normalized=True)
+QWEN35_MIXTURE = MixtureTraits(
+    QWEN_EXPERTS_SHARED,
+    _QWEN35_STACKED,
+    normalize_key="",
+    shared_key="shared_expert_intermediate_size",
+)
+QWEN3_NEXT_MIXTURE = replace(
+    QWEN35_MIXTURE, stacked=None, normalize_key="norm_topk_prob", normalized=True
+)
 
 #: What ``config.json`` calls the number of experts; transformers 5 writes the second for Qwen 3.
 EXPERT_COUNTS = ("num_experts", "num_local_experts")

@@ -117,6 +117,24 @@ def test_a_model_that_also_reads_pictures_gives_its_text_model(
     assert config["max_position_embeddings"] == tiny_safetensors.CONTEXT
 
 
+def test_experts_in_one_tensor_are_those_of_their_own(tmp_path: Path, plugins: Plugins) -> None:
+    model = tiny_gguf.random_model(**DELTA_NETS["qwen35moe"])
+    folder = tiny_safetensors.write(tmp_path / "hf", model)
+    stored = tiny_safetensors.tensors(model)
+    for layer in range(model.layers):
+        name = f"model.layers.{layer}.mlp.experts"
+
+        def all_of(part: str, name: str = name) -> np.ndarray:
+            parts = [stored.pop(f"{name}.{e}.{part}_proj.weight") for e in range(model.experts)]
+            return np.stack(parts)
+
+        stored[f"{name}.gate_up_proj"] = np.concatenate([all_of("gate"), all_of("up")], axis=1)
+        stored[f"{name}.down_proj"] = all_of("down")
+    tiny_safetensors.write_file(folder / "model.safetensors", stored)
+    bundle = export(str(folder), tmp_path / "dense", plugins, "float32")
+    assert relative_error(logits(bundle), expected_logits(model)) < RELATIVE_ERROR
+
+
 def test_padding_on_the_left_is_no_token(tmp_path: Path, plugins: Plugins) -> None:
     model = tiny_gguf.random_model(**DELTA_NETS["qwen35"])
     source = tiny_safetensors.write(tmp_path / "hf", model)

@@ -1,0 +1,86 @@
+"""What kinds of layers a ``config.json`` says that a decoder has."""
+
+from __future__ import annotations
+
+from tamiz_exporters.architectures import Architecture
+from tamiz_exporters.hf_fields import Fields
+
+
+def bidirectional(of: Fields) -> bool:
+    """Whether tokens see later ones."""
+    return of.flag("use_bidirectional_attention") is True
+
+
+def attending(of: Fields, traits: Architecture, count: int) -> list[bool]:
+    """Which of so many layers attend.
+
+    Raises:
+        TamizError: The configuration names other kinds of layers, or none that attends.
+    """
+    if not (traits.convolves or traits.delta):
+        return [True] * count
+    if (kinds := of.given("layer_types")) is None:
+        if traits.delta:
+            every = of.positive("full_attention_interval", 4)
+            return [number % every == 0 for number in range(1, count + 1)]
+        listed = of.given("full_attn_idxs")
+        if listed is None:
+            return [True] * count
+        if not isinstance(listed, list) or not {*map(str, listed)} & {*map(str, range(count))}:
+            of.reject("full_attn_idxs", listed, f"numbers of layers from 0 to {count - 1}")
+        return [number in listed for number in range(count)]
+    other = "linear_attention" if traits.delta else "conv"
+    known = {other, "full_attention"}
+    if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - known:
+        of.reject("layer_types", kinds, f"{count} times {other} or full_attention")
+    if "full_attention" not in kinds:
+        of.reject("layer_types", kinds, "a layer of full_attention")
+    return [kind == "full_attention" for kind in kinds]
+
+
+def turning(of: Fields, traits: Architecture, count: int) -> list[bool]:
+    """Which of so many layers have a rotary embedding.
+
+    Raises:
+        TamizError: The configuration names something else.
+    """
+    if not traits.no_rope_every:
+        return [True] * count
+    given = of.given("no_rope_layers")
+    if given is None:
+        every = of.positive("no_rope_layer_interval", traits.no_rope_every)
+        return [number % every != 0 for number in range(1, count + 1)]
+    if not isinstance(given, list) or len(given) != count or {*map(str, given)} - {"0", "1"}:
+        of.reject("no_rope_layers", given, f"{count} times 0 or 1")
+    return [value == 1 for value in given]
+
+
+def windows(of: Fields, traits: Architecture, count: int) -> list[int]:
+    """The window of each of so many layers, in tokens; 0 where it sees all keys.
+
+    Raises:
+        TamizError: The configuration names other kinds of layers.
+    """
+    if of.values.get("sliding_window", traits.window or None) in (None, 0):
+        return [0] * count  # transformers 5 writes 0 where Qwen 2 MoE has none
+    window = of.positive("sliding_window", traits.window)
+    if bidirectional(of):  # half of it on each side, as transformers reads it
+        window = window // 2 + 1
+    if (kinds := of.given("layer_types")) is not None:
+        window_of = {"full_attention": 0, "sliding_attention": window}
+        if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - {*window_of}:
+            of.reject("layer_types", kinds, f"{count} times {' or '.join(window_of)}")
+        return [window_of[str(kind)] for kind in kinds]
+    if traits.global_every == 0:
+        return [window] * count
+    if traits.global_every:
+        key = "sliding_window_pattern"
+        key = key if of.given(key) is not None else f"_{key}"
+        every = of.positive(key, traits.global_every)
+        return [window if number % every else 0 for number in range(1, count + 1)]
+    if of.flag("use_sliding_window"):
+        first = of.given("max_window_layers")
+        if traits.no_rope_every or type(first) is not int or first < 0:
+            of.reject("use_sliding_window", True, "layer_types or max_window_layers beside it")
+        return [window if layer >= first else 0 for layer in range(count)]
+    return [0] * count
