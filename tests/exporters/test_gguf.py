@@ -332,9 +332,9 @@ def test_refuses_an_unknown_architecture(tmp_path) -> None:
 
 def test_says_what_a_known_architecture_would_need(tmp_path) -> None:
     with pytest.raises(
-        TamizError, match=r"found deepseek2 \(not supported: a mixture .*\), expected one of llama"
+        TamizError, match=r"found llama4 \(not supported: a mixture .*\), expected one of llama"
     ):
-        export(tmp_path, tiny_gguf.random_model(architecture="deepseek2"))
+        export(tmp_path, tiny_gguf.random_model(architecture="llama4"))
 
 
 MISFITS = {

@@ -171,7 +171,7 @@ def add_expert_keys(writer: gguf.GGUFWriter, model: TinyModel) -> None:
     writer.add_expert_used_count(model.top)
     if own_width:
         writer.add_expert_feed_forward_length(model.expert_ffn)
-    if model.architecture in ("qwen2moe", "ernie4_5-moe"):
+    if model.architecture in (*SHARED_GATES, "ernie4_5-moe"):
         writer.add_expert_shared_feed_forward_length(model.shared_ffn)
     if model.architecture in ("glm4moe", "deepseek2"):
         import gguf
