@@ -211,6 +211,12 @@ def tanh(node: ir.Node, values: Values, g: Float) -> Gradients:
     return [g * (1 - np.square(np.tanh(read(node, 0, values))))]
 
 
+def sigmoid(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = 1 / (1 + exp(-x))."""
+    y = 1 / (1 + np.exp(-read(node, 0, values)))
+    return [g * y * (1 - y)]
+
+
 def relu(node: ir.Node, values: Values, g: Float) -> Gradients:
     """y = max(x, 0)."""
     return [g * (read(node, 0, values) > 0)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tamiz.survey.backward import attention, experts, fused, ops, products
+from tamiz.survey.backward import attention, experts, fused, ops, products, recurrence
 from tamiz.survey.backward.node import Float, Gradients, UnknownOpError, Values
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ _OPS = {
     ("", "Pow"): _Op(ops.power, (0,)),
     ("", "Relu"): _Op(ops.relu, (0,)),
     ("", "Reshape"): _Op(ops.reshaped, (0,)),
+    ("", "Sigmoid"): _Op(ops.sigmoid, (0,)),
     ("", "Slice"): _Op(ops.cut, (0, 1, 2, 3, 4)),
     ("", "Softmax"): _Op(ops.softmax, (0,)),
     ("", "Split"): _Op(ops.split, (0, 1), needs_first=False),
@@ -66,6 +67,7 @@ _OPS = {
     ("tamiz", "ExpertMatMul"): _Op(experts.expert_matmul, (0, 2)),
     ("tamiz", "ExpertRouter"): _Op(experts.expert_router, (0,), needs_first=False),
     ("tamiz", "ExpertSum"): _Op(experts.expert_sum, (0, 1, 2, 3)),
+    ("tamiz", "GatedDeltaNet"): _Op(recurrence.gated_delta_net, (0, 1, 2, 3)),
     ("tamiz", "LastPositions"): _Op(fused.last_positions, (0,)),
     ("tamiz", "RMSNorm"): _Op(fused.rms_norm, (0, 2), needs_first=False),
     ("tamiz", "SwiGLU"): _Op(fused.swiglu, (0, 1)),
