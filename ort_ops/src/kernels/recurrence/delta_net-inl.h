@@ -6,8 +6,8 @@
 // cache, runs through all tokens before the next block begins. One pass over the block updates it
 // for token t, and meanwhile adds up S^T q_t and the S^T k_(t + 1) of the next token.
 //
-// Sums over d_k are those of even and of odd rows, each in the order of rows, and each product is
-// rounded once with its sum. So a state has the same bits however tokens are cut into calls.
+// Sums over d_k are those of even and of odd rows, each in the order of rows. So a state has the
+// same bits however tokens are cut into calls.
 #pragma once
 
 #include "kernels/basic/elementwise-inl.h"
@@ -33,7 +33,7 @@ inline Vec taps_lanes(const TapsArgs& a, int64_t i, Memory memory) {
   Vec sum = broadcast(0.0f);
   for (int64_t tap = 0; tap < a.taps; ++tap) {
     if (!a.rows[tap]) continue;
-    sum = fma(memory.get(a.weight + tap * a.stride + i), memory.get(a.rows[tap] + i), sum);
+    sum = multiply_add(memory.get(a.weight + tap * a.stride + i), memory.get(a.rows[tap] + i), sum);
   }
   return silu(sum);
 }
@@ -63,7 +63,9 @@ struct ColumnSums {
       for (Vec& x : part) x = broadcast(0.0f);
     }
   }
-  void add(int odd, int j, Vec factor, Vec x) { parts[odd][j] = fma(factor, x, parts[odd][j]); }
+  void add(int odd, int j, Vec factor, Vec x) {
+    parts[odd][j] = multiply_add(factor, x, parts[odd][j]);
+  }
   Vec total(int j) const { return parts[0][j] + parts[1][j]; }
 };
 
@@ -87,7 +89,7 @@ inline void delta_rule_columns(const DeltaRuleArgs& a, int64_t column, Memory me
     Vec delta[kVectors];
     for (int j = 0; j < kVectors; ++j) {
       const Vec v = memory.get(a.v + t * a.d_v + column + j * kLanes);
-      delta[j] = beta * fma(broadcast(-a.decay[t]), seen.total(j), v);
+      delta[j] = beta * multiply_add(broadcast(-a.decay[t]), seen.total(j), v);
     }
     ColumnSums<kVectors> y;
     seen = {};
@@ -97,7 +99,7 @@ inline void delta_rule_columns(const DeltaRuleArgs& a, int64_t column, Memory me
         const Vec following = broadcast(next[row + odd]);
         for (int j = 0; j < kVectors; ++j) {
           const int64_t at = (row + odd) * a.d_v + j * kLanes;
-          const Vec s = fma(key, delta[j], decay * memory.get(from + at));
+          const Vec s = multiply_add(key, delta[j], decay * memory.get(from + at));
           memory.put(to + at, s);
           y.add(odd, j, query, s);
           seen.add(odd, j, following, s);
