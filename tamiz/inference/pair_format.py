@@ -65,13 +65,15 @@ class SideBySide(PairFormat):
         """See `pair_format`."""
         self._tokenizer, self._ends = tokenizer, PairEnds.of(tokenizer)
         self.context = settings.context(context, self._ends.specials + 2)
+        self._typed = settings.token_types
 
     def encode(self, query: str, text: str, prompt: str) -> Encoded:
         """See `PairFormat`. The longer text loses tokens at its end until both fit."""
         a, b = (self._tokenizer.encode(part, bos=False) for part in (prompt + query, text))
         if self.context is not None:
             cut_pair(a, b, self.context - self._ends.specials)
-        return self._ends.join(a, b)
+        ids, kinds = self._ends.join(a, b)
+        return ids, kinds if self._typed else [0] * len(ids)
 
     def count(self, query: str, text: str, prompt: str) -> int:
         """See `PairFormat`."""

@@ -18,6 +18,7 @@ from tamiz.files.bundle import Source, write_manifest
 from tamiz.inference.cross_encoder import CrossEncoder
 from tamiz.runtime.text.pairs import cut_pair
 
+IDENTITY = {"activation_fn": "torch.nn.modules.linear.Identity"}
 QUERY = "w3 w4"
 TEXTS = ["w5", "w6 w7 w8 w9", "w10 w11", ""]
 
@@ -79,6 +80,19 @@ def test_the_activation_that_newer_versions_write(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.rerank(QUERY, TEXTS, prompt="w20 w21 "), found)
     with pytest.raises(TypeError, match="exclude each other"):
         model.rerank(QUERY, TEXTS, prompt="w20", prompt_name="rule")
+
+
+def test_the_general_tokenizer_of_transformers_5_gives_no_types(tmp_path: Path) -> None:
+    folder = write_classifier(tmp_path / "c", sentence_transformers=IDENTITY)
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text()) | {"tokenizer_class": "TokenizersBackend"}
+    expected = CrossEncoder.load(folder).rerank(QUERY, TEXTS)
+    kinds = np.array([len(text.split()) + 1 for text in TEXTS])
+    for names, typed in ((None, 0), (["input_ids", "token_type_ids"], 1)):
+        path.write_text(json.dumps(settings | {"model_input_names": names}))
+        write_manifest(folder, "dense", Source("made"))
+        found = CrossEncoder.load(folder).rerank(QUERY, TEXTS)
+        np.testing.assert_allclose(found, expected - (1 - typed) * kinds, rtol=1e-5)
 
 
 def test_an_unknown_activation_is_named(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class TextSettings:
         truncate_dim: First numbers of an embedding that are kept; None for all.
         chat: Variables of the chat template that writes a pair as messages of the roles query and
             document; None where pairs are no messages.
+        token_types: Whether tokens of the second text of a pair are of another kind.
     """
 
     limit: int | None = None
@@ -42,6 +43,7 @@ class TextSettings:
     default_prompt: str | None = None
     truncate_dim: int | None = None
     chat: Mapping[str, Any] | None = None
+    token_types: bool = True
 
     def context(self, given: int | None, least: int) -> int | None:
         """Tokens to which a text is cut; None for no limit.
@@ -102,8 +104,23 @@ def read_settings(bundle: Bundle) -> TextSettings:
         )
     lower = bool(_value(bundle, texts, "do_lower_case", bool))
     kept = _value(bundle, given, "truncate_dim", int)
-    chat = _chat(bundle, texts)
-    return TextSettings(min(limits, default=None), lower, prompts, default, kept, chat)
+    return TextSettings(
+        min(limits, default=None),
+        lower,
+        prompts,
+        default,
+        kept,
+        chat=_chat(bundle, texts),
+        token_types=_has_token_types(bundle),
+    )
+
+
+def _has_token_types(bundle: Bundle) -> bool:
+    """Whether the tokenizer gives types of tokens: the general class of transformers 5 does not."""
+    settings = _first(bundle, (TOKENIZER,))[1]
+    if settings.get("tokenizer_class") != "TokenizersBackend":
+        return True
+    return "token_type_ids" in (settings.get("model_input_names") or ())
 
 
 def _chat(bundle: Bundle, texts: tuple[str, dict[str, Any]]) -> Mapping[str, Any] | None:
