@@ -1,7 +1,8 @@
 // y[o] = bias[o] + sum_b ( scale xs (sum_i xq (wq - offset)) + scale (offset - zero) xsum )
 //
-// One or two rows: weights are unpacked in registers, as a decoder reads them. More rows share what
-// is unpacked: 8 groups of some tiles become the panel of
+// One or two rows: weights are unpacked in registers, as a decoder reads them. One row is
+// multiplied as bytes where the level can (kernels/products/matmul_bytes-inl.h). More rows share
+// what is unpacked: 8 groups of some tiles become the panel of
 // kernels/products/matmul_weights-inl.h.
 //
 // Only for kernels/level_affine.cc: its functions are not inline.
@@ -76,44 +77,62 @@ struct AffinePlanes : PlainGroups<kGroup * kTile * Bits / 8> {
   static Ints words(Ints x) {
     return Pair == 0 ? bits_and(x, all_words(255)) : words_right<8>(x);
   }
+  template <int>
+  static Ints bytes(Ints x) {
+    return x;
+  }
 };
+template <int Bits, int Parts>
+constexpr bool kIsBytes<AffinePlanes<Bits, Parts> > = true;
 
-/// Scales and minima of a tile.
+/// Scales and minima of blocks of tiles.
 struct AffineFactors {
   const Affine& affine;
-  int64_t factors_at;  // where they begin in a tile
-  Vec offset;
+  const int64_t first;  // where they begin in a tile
+  const int64_t block_bytes;
 
   AffineFactors(const Affine& of, int64_t groups)
-      : affine(of),
-        factors_at(groups * of.plane_bytes()),
-        offset(broadcast(static_cast<float>(of.offset()))) {}
+      : affine(of), first(groups * of.plane_bytes()), block_bytes(of.block_bytes()) {}
 
-  const uint8_t* block(const uint8_t* tile, int64_t g, int part) const {
-    return tile + factors_at + affine.block(g, part) * affine.block_bytes();
-  }
-  Vec scale(const uint8_t* block, int strip) const {
-    return affine.halves ? load_halves(block + 2 * kLanes * strip) : floats(block, strip);
-  }
-  Vec minimum(const uint8_t* block, int strip, Vec scale) const {
-    const uint8_t* const zeros = block + affine.scale_bytes();
-    if (affine.zero == Affine::none) return broadcast(0.0f);
-    const Vec zero = affine.zero == Affine::floats ? floats(zeros, strip)
-                                                   : to_float(wide_bytes(zeros + kLanes * strip));
-    return scale * (offset - zero);
+  /// Where those of a part of group `g` begin in a tile.
+  int64_t at(int64_t g, int part) const { return first + affine.block(g, part) * block_bytes; }
+
+  /// Those of T tiles, strip by strip. Asks for the kinds once for all strips, as jumps in between
+  /// take longer than loads. Without zero points `minimum` is left as it is.
+  template <int T>
+  TAMIZ_ALWAYS_INLINE void read(const uint8_t* const (&tile)[T], int64_t g, int part,
+                                Vec (&scale)[T * kStrips], Vec (&minimum)[T * kStrips]) const {
+    const int64_t scales = at(g, part), zeros = scales + affine.scale_bytes();
+    const Vec offset = broadcast(static_cast<float>(affine.offset()));
+    const auto each = [&](int64_t from, int64_t size, auto&& take) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+      for (int s = 0; s < T * kStrips; ++s) {
+        take(s, tile[s / kStrips] + from + s % kStrips * kLanes * size);
+      }
+    };
+    if (affine.halves) {
+      each(scales, 2, [&](int s, const uint8_t* p) { scale[s] = load_halves(p); });
+    } else {
+      each(scales, 4, [&](int s, const uint8_t* p) { scale[s] = floats(p); });
+    }
+    if (affine.zero == Affine::bytes) {
+      each(zeros, 1, [&](int s, const uint8_t* p) {
+        minimum[s] = scale[s] * (offset - to_float(wide_bytes(p)));
+      });
+    } else if (affine.zero == Affine::floats) {
+      each(zeros, 4,
+           [&](int s, const uint8_t* p) { minimum[s] = scale[s] * (offset - floats(p)); });
+    }
   }
 
  private:
-  static Vec floats(const uint8_t* p, int strip) {
-    return load(reinterpret_cast<const float*>(p) + kLanes * strip);
-  }
+  static Vec floats(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
 };
 
 /// T tiles from tile `first` on; past the end the last one again.
 template <int T>
 struct AffineTiles {
   const uint8_t* at[T];
-  const uint8_t* next[T];
   int64_t outputs;  // that exist
   const float* bias;
   float* y;
@@ -122,10 +141,7 @@ struct AffineTiles {
       : outputs(least(a.outputs - first * kTile, T * kTile)),
         bias(a.bias ? a.bias + first * kTile : nullptr),
         y(a.y + first * kTile) {
-    for (int t = 0; t < T; ++t) {
-      at[t] = a.weight + least(first + t, a.tiles - 1) * tile_bytes;
-      next[t] = at[t] + T * tile_bytes;
-    }
+    for (int t = 0; t < T; ++t) at[t] = a.weight + least(first + t, a.tiles - 1) * tile_bytes;
   }
   size_t bytes() const { return static_cast<size_t>(outputs) * sizeof(float); }
   void start(float* row) const {
@@ -139,46 +155,52 @@ struct AffineTiles {
 template <class W, int R, int T, int Part = 0>
 TAMIZ_ALWAYS_INLINE void add_affine(Vec (&total)[R][T * kStrips], const uint8_t* const (&tile)[T],
                                     const uint8_t* const (&group)[T], const AffineFactors& factors,
-                                    const QuantRows& x, int64_t at, int64_t g) {
+                                    const QuantRows& x, int64_t at, int64_t g,
+                                    const SplitRows<R>& bytes) {
   if constexpr (Part < W::kParts) {
     constexpr int S = T * kStrips;
     Ints sum[R][S];
-    const SplitRows<R> unused{};
-    sum_part<W, R, T, Part>(sum, group, x, at, unused);
+    sum_part<W, R, T, Part>(sum, group, x, at, bytes);
     float x_sum[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       x_sum[r] = x.scales[at + r] * static_cast<float>(quant_sum<W, Part>(x, at + r));
     }
+    Vec scale[S], minimum[S];
+    factors.read<T>(tile, g, Part, scale, minimum);
 #pragma GCC unroll 8
     for (int s = 0; s < S; ++s) {
-      const uint8_t* const block = factors.block(tile[s / kStrips], g, Part);
-      const Vec scale = factors.scale(block, s % kStrips);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        total[r][s] = fma(to_float(sum[r][s]) * broadcast(x.scales[at + r]), scale, total[r][s]);
+        total[r][s] = fma(to_float(sum[r][s]) * broadcast(x.scales[at + r]), scale[s], total[r][s]);
       }
-      if (factors.affine.zero == Affine::none) continue;
-      const Vec minimum = factors.minimum(block, s % kStrips, scale);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) total[r][s] = fma(broadcast(x_sum[r]), minimum, total[r][s]);
     }
-    add_affine<W, R, T, Part + 1>(total, tile, group, factors, x, at, g);
+    if (factors.affine.zero != Affine::none) {
+#pragma GCC unroll 8
+      for (int s = 0; s < S; ++s) {
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) total[r][s] = fma(broadcast(x_sum[r]), minimum[s], total[r][s]);
+      }
+    }
+    add_affine<W, R, T, Part + 1>(total, tile, group, factors, x, at, g, bytes);
   }
 }
 
-/// Prefetches a group some groups on, or where the next tiles begin, and what scales it.
+/// Prefetches a group some groups on, or where the next T tiles begin, and what scales it.
 template <class W, int T>
-TAMIZ_ALWAYS_INLINE void prefetch_affine(const AffineTiles<T>& tiles, const AffineFactors& factors,
-                                         int64_t g, int64_t groups) {
+TAMIZ_ALWAYS_INLINE void prefetch_affine(const uint8_t* const (&tile)[T],
+                                         const AffineFactors& factors, int64_t g, int64_t groups,
+                                         int64_t next) {
   const bool here = g + kAhead < groups;
   const int64_t ahead = here ? g + kAhead : least(g + kAhead - groups, groups - 1);
+  const int64_t planes = (here ? 0 : next) + ahead * W::kGroupBytes;
+  const int64_t block = (here ? 0 : next) + factors.at(ahead, 0);
+#pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
-    const uint8_t* const tile = here ? tiles.at[t] : tiles.next[t];
-    for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
-      prefetch_stream(tile + ahead * W::kGroupBytes + i);
-    }
-    prefetch_stream(factors.block(tile, ahead, 0));
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch_stream(tile[t] + planes + i);
+    prefetch_stream(tile[t] + block);
+    prefetch_stream(tile[t] + block + W::kParts * factors.block_bytes - 1);
   }
 }
 
@@ -201,10 +223,12 @@ inline void affine_few(const MultiplyArgs& a, const Affine& affine) {
     int64_t at = a.x.at(a.first_row, 0);
     for (int64_t g = 0; g < groups; ++g, at += together) {
       if (a.skip && a.x.kept[at] == 0) continue;
-      if (!a.skip) prefetch_affine<W, T>(tiles, factors, g, groups);
+      if (!a.skip) prefetch_affine<W, T>(tiles.at, factors, g, groups, T * size);
       const uint8_t* group[T];
       for (int i = 0; i < T; ++i) group[i] = W::group(tiles.at[i], g);
-      add_affine<W, R, T>(total, tiles.at, group, factors, a.x, at, g);
+      alignas(64) int8_t bytes[R][2 * kGroup];
+      if constexpr (kByBytes<W, R>) split_rows<W>(a.x.quants + at * kGroup, bytes);
+      add_affine<W, R, T>(total, tiles.at, group, factors, a.x, at, g, SplitRows<R>{bytes});
     }
     for (int r = 0; r < R; ++r) {
       for (int s = 0; s < S; ++s) store(y[r] + s * kLanes, total[r][s]);
@@ -217,15 +241,20 @@ inline void affine_few(const MultiplyArgs& a, const Affine& affine) {
 template <class W>
 inline void unpack_affine(const uint8_t* tile, const AffineFactors& factors, int64_t first,
                           int64_t groups, uint8_t* panel) {
-  for (int64_t g = first; g < first + groups; ++g) {
-    for (int strip = 0; strip < kStrips; ++strip, panel += PanelFor<W>::kStripBytes) {
-      unpack_strip<W>(W::group(tile, g), strip, panel);
-      float* to = reinterpret_cast<float*>(panel + PanelFor<W>::kWordBytes);
-      for (int part = 0; part < W::kParts; ++part, to += 2 * kLanes) {
-        const uint8_t* const block = factors.block(tile, g, part);
-        const Vec scale = factors.scale(block, strip);
-        store(to, scale);
-        store(to + kLanes, factors.minimum(block, strip, scale));
+  const uint8_t* const tiles[1] = {tile};
+  for (int64_t g = first; g < first + groups; ++g, panel += PanelFor<W>::kGroupBytes) {
+    for (int strip = 0; strip < kStrips; ++strip) {
+      unpack_strip<W>(W::group(tile, g), strip, panel + strip * PanelFor<W>::kStripBytes);
+    }
+    for (int part = 0; part < W::kParts; ++part) {
+      Vec scale[kStrips], minimum[kStrips];
+      for (Vec& none : minimum) none = broadcast(0.0f);
+      factors.read<1>(tiles, g, part, scale, minimum);
+      for (int strip = 0; strip < kStrips; ++strip) {
+        uint8_t* const at = panel + strip * PanelFor<W>::kStripBytes + PanelFor<W>::kWordBytes;
+        float* const to = reinterpret_cast<float*>(at) + part * 2 * kLanes;
+        store(to, scale[strip]);
+        store(to + kLanes, minimum[strip]);
       }
     }
   }
