@@ -110,11 +110,13 @@ class Probe:
             ) from error
 
 
-def form(values: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> tuple[Hashable, ...]:
+def form(
+    values: Sequence[ir.Value], boundary: Sequence[ir.Value], free: Sequence[ir.Value] = ()
+) -> tuple[Hashable, ...]:
     """What `values` are computed by up to `boundary`, without names.
 
-    Values of equal form are the same function of their boundary and of the graph's mask and
-    positions.
+    Values of equal form are the same function of their boundary, of the constants that are `free`,
+    and of the graph's mask and positions.
     """
     numbers: dict[ir.Value, int] = {}
 
@@ -127,6 +129,9 @@ def form(values: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> tuple[Hash
         for value in list(numbers)[done:]:
             done += 1
             node = value.producer()
+            if value in free:
+                rows.append((value.dtype, str(value.shape)))
+                continue
             if node is None or value in boundary:
                 rows.append(_leaf_form(value))
                 continue

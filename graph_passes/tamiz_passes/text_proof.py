@@ -169,7 +169,8 @@ def prove_text(
     """
     read = [region.output, *(value for r in region.rotations for value in (r.cos, r.sin))]
     read += [*(mask.value for mask in region.masks), *(value for value, _ in region.factors)]
-    key = form(read, [region.q, region.k, region.v])
+    tables = [each.table for each in region.relative]  # each layer has its own
+    key = form(read, [region.q, region.k, region.v], tables)
     if key not in proved:
         proved[key] = _Proof(model, region).parameters()
     return proved[key]

@@ -56,6 +56,9 @@ def test_texts_of_a_row_are_those_of_a_batch(name: str, tmp_path: Path, plugins:
     assert notes == []
     assert "text_begins" in {value.name for value in graph.graph.inputs}
     assert Counter(ops(graph))["Softmax"] == 0
+    tables = [n.inputs[port] for n in graph.graph if n.op_type == "TextAttention" for port in
+              range(7, min(9, len(n.inputs))) if n.inputs[port] is not None]  # fmt: skip
+    assert len({id(table) for table in tables}) == len(tables)
     lengths = mask.sum(axis=1)
     ids, types = (each[mask][None] for each in (CASE[0], CASE[2]))
     begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
