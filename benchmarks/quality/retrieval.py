@@ -96,7 +96,12 @@ def main(
         click.echo(f"{bundle.name:24} {found[bundle.name]}", err=True)
     if output is not None:
         counts = {"queries": len(sections), "pairs": len(kinds), "length": length}
-        record.write(output, "retrieval", found, settings={"text": text.name, **counts})
+        record.write(
+            output,
+            "retrieval",
+            found,
+            settings={"model": bundles[0].name, "text": text.name, **counts},
+        )
 
 
 def read_sections(text: str) -> list[Section]:

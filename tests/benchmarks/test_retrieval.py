@@ -64,7 +64,8 @@ def test_models_are_compared(tmp_path: Path) -> None:
     done = CliRunner().invoke(retrieval.main, arguments, catch_exceptions=False)
     assert done.exit_code == 0
     stored = json.loads(output.read_text())
-    assert stored["settings"] == {"text": "text", "queries": 12, "pairs": 20, "length": 40}
+    counts = {"queries": 12, "pairs": 20, "length": 40}
+    assert stored["settings"] == {"model": "a", "text": "text", **counts}
     row = stored["results"]["a"]
     assert 0 <= row["ndcg_10"] <= 1
     assert row["ndcg_10_difference"] == row["spearman_difference"] == [0, 0]
