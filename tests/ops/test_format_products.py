@@ -52,7 +52,7 @@ def bound(x, terms, bias) -> np.ndarray:
 @each_format
 @each_isa
 @pytest.mark.parametrize(("n", "k"), [(1, 256), (50, 768), (100, 512)])
-@pytest.mark.parametrize("rows", [1, 3, 7, 8, 15, 37])
+@pytest.mark.parametrize("rows", [1, 3, 7, 8, 15, 16, 37])
 def test_product(format, isa, n, k, rows) -> None:
     packed, terms = weight(format, n, k)
     x, bias = random(rows, k), random(n, scale=3)

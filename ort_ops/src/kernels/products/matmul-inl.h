@@ -272,7 +272,9 @@ inline void many_rows(const MultiplyArgs& a) {
 template <class W>
 inline void multiply_packed(const MultiplyArgs& a) {
   if (a.skip) return a.rows == 1 ? kept_rows<W, 1>(a) : kept_rows<W, 2>(a);
-  constexpr int64_t kFew = W::kCheap ? 2 * kRowRegisters - 1 : kRowRegisters;
+  // Up to twice as many rows as fit the registers are sooner multiplied in two passes than a panel
+  // is written; where a tile is two vectors, a pass shares what it unpacks with half as many rows.
+  constexpr int64_t kFew = (kStrips == 1 ? 2 : 1) * kRowRegisters;
   if (a.rows > kFew) return many_rows<W>(a);
   for (int64_t row = 0; row < a.rows; row += kRowRegisters) {
     few_rows<W>(a, row, least(a.rows - row, kRowRegisters));

@@ -41,7 +41,6 @@ struct PlainGroups {
   static constexpr bool kSuper = false;  // scales of 8 groups lie together
   static constexpr int kParts = 1;       // of a group, with a scale each
   static constexpr bool kApart = true;   // vectors of inputs share no bytes
-  static constexpr bool kCheap = false;  // unpacked anew for each 8 rows, below 16
   static constexpr int kOffset = 0;
   static constexpr bool kPaired = false;  // every two vectors of bytes are zipped
 
@@ -51,7 +50,6 @@ struct PlainGroups {
 /// Where the parts of a group of one tile lie: vector `v` of a strip, its pairs of inputs as words
 /// and its quads as unsigned bytes, both kOffset too large, its scales and minima.
 struct Int4 : PlainGroups<group_bytes(4)> {
-  static constexpr bool kCheap = kStrips == 1;
   static constexpr bool kUnits = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 4;
@@ -98,7 +96,6 @@ struct Int4InUnits : Int4 {
 };
 
 struct Int8 : PlainGroups<group_bytes(8)> {
-  static constexpr bool kCheap = kStrips == 1;
   static constexpr bool kUnits = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;

@@ -71,7 +71,6 @@ struct Planar {
   static constexpr int kParts = static_cast<int>(kSpec.parts());
   static constexpr bool kApart = false;
   static constexpr bool kPaired = false;
-  static constexpr bool kCheap = false;
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
   static constexpr bool kMinima = kSpec.minimum;
