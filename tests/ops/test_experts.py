@@ -116,11 +116,12 @@ def test_product(isa, attributes, rows, own) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("rows", [1, 5, 600])
-def test_bits_are_those_of_a_product_with_the_expert_alone(isa, rows) -> None:
+@pytest.mark.parametrize("activation_bits", [16, 8])
+def test_bits_are_those_of_a_product_with_the_expert_alone(isa, rows, activation_bits) -> None:
     k, each = 64, 32
     packed, _ = weight(4, EXPERTS * each, k, 16)
     x, ids = random(2, rows, k), chosen(2, rows)
-    sizes: dict[str, Any] = {"bits": 4, "k": k}
+    sizes: dict[str, Any] = {"bits": 4, "k": k, "activation_bits": activation_bits}
     (got,) = tamiz_ops.run(
         "ExpertMatMul",
         [x, packed, ids],
@@ -136,6 +137,27 @@ def test_bits_are_those_of_a_product_with_the_expert_alone(isa, rows) -> None:
         for j in range(TOP):
             taken = ids[..., j] == e
             np.testing.assert_array_equal(got[taken, j], alone[taken])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", ["q4_k", "q8_0", "affine4_32z", "f16"])
+@pytest.mark.parametrize("counts", [(15, 16, 0, 17, 1), (1, 0, 300, 16, 33), (0, 0, 0, 0, 16)])
+def test_inputs_of_8_bits_in_groups_of_any_size(isa, name, counts) -> None:
+    """A token has the bits that it has alone, beside groups that are larger or smaller than 16."""
+    format, n, k = formats.find_format(name), len(counts) * 48, 256
+    packed = np.random.default_rng(5).integers(0, 60, format.packed_shape(n, k), np.uint8)
+    taken = np.random.default_rng(6).permutation(np.repeat(np.arange(len(counts)), counts))
+    x, ids, bias = random(len(taken), k), taken[:, None].astype(np.int32), random(n, seed=3)
+    sizes: dict[str, Any] = {"format": name, "k": k, "activation_bits": 8}
+    experts: dict[str, Any] = {"isa": isa, "n": n, "experts": len(counts)}
+    inputs = [x, packed, ids, bias]
+    (got,) = tamiz_ops.run("ExpertMatMul", inputs, threads=2, **experts, **sizes)
+    for e in range(len(counts)):
+        tiles, of_expert = packed[e * 3 : (e + 1) * 3], bias[e * 48 : (e + 1) * 48]
+        for row in np.flatnonzero(taken == e)[:20]:
+            given = [x[row : row + 1], tiles, None, of_expert]
+            (alone,) = tamiz_ops.run("BlockMatMul", given, isa=isa, n=48, **sizes)
+            np.testing.assert_array_equal(got[row], alone)
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -2,7 +2,8 @@
 // with the expert's tiles of the weight. Phase 0 quantises the rows of each group, phase 1
 // multiplies: a task is some tiles of an expert times a block of its rows. An expert that no token
 // takes is not read. With 32 bits what the quants leave is quantised again into a second row, as
-// BlockMatMul does.
+// BlockMatMul does. With 8 bits a group of at least 16 rows is multiplied as bytes, where the
+// instruction set can; the bits are those of a smaller group.
 #include "ops/experts/expert_matmul.h"
 
 #include <algorithm>
@@ -44,28 +45,57 @@ struct Groups {
   ScratchPart<int32_t> counts;  // [2], blocks and experts that are taken
   int64_t each;                 // rows of quants for a row
   QuantisedRows quantised;      // in the order of `order`; the rows of a group lie as QuantRows
+  bool as_bytes;                // groups of at least kByteRows rows lie as ByteRows instead
+  QuantisedBytes quantised_bytes;
 
-  Groups(int64_t rows, int64_t experts, int64_t groups, int64_t each)
+  Groups(int64_t rows, int64_t experts, int64_t groups, int64_t each, bool as_bytes)
       : rows(rows),
         most(std::min(rows, experts) + each * rows / kRowBlock),
         each(each),
-        quantised(0, 0) {
+        quantised(0, 0),
+        as_bytes(as_bytes && rows >= kByteRows),
+        quantised_bytes(0, 0) {
     ScratchPlan plan;
     order = plan.reserve<int32_t>(rows);
     begins = plan.reserve<int32_t>(experts + 1);
     blocks = plan.reserve<Block>(most);
     counts = plan.reserve<int32_t>(2);
     quantised = QuantisedRows(each * rows, groups, plan);
+    // The last block of a group may have one row only.
+    const int64_t blocks_of_bytes = this->as_bytes ? rows / kByteRows + experts : 0;
+    quantised_bytes = QuantisedBytes(blocks_of_bytes * kByteRows, groups, quantised.plan);
   }
 
-  size_t bytes() const { return quantised.plan.bytes(); }
+  size_t bytes() const { return quantised_bytes.plan.bytes(); }
+
+  int64_t rows_of(std::byte* scratch, int64_t expert) const {
+    const int32_t* const begin = begins.in(scratch) + expert;
+    return begin[1] - begin[0];
+  }
+
+  /// Whether a group lies as bytes.
+  bool are_bytes(std::byte* scratch, int64_t expert) const {
+    return as_bytes && rows_of(scratch, expert) >= kByteRows;
+  }
+
+  /// The quants of a group of bytes. Groups before it, each with one block that is not full, end
+  /// before its first block.
+  ByteRows bytes_of(std::byte* scratch, int64_t expert) const {
+    ByteRows x = quantised_bytes.in(scratch);
+    const int64_t block = begins.in(scratch)[expert] / kByteRows + expert;
+    const int64_t before = block * x.groups * kByteRows;
+    x.rows = rows_of(scratch, expert);
+    x.quants += before * kGroup;
+    x.scales += before;
+    x.half_sums += 2 * before;
+    return x;
+  }
 
   /// The quants of a group.
   QuantRows of(std::byte* scratch, int64_t expert) const {
-    const int32_t* const begin = begins.in(scratch) + expert;
     QuantRows x = quantised.in(scratch);
-    const int64_t before = each * begin[0] * x.groups;
-    x.rows = each * (begin[1] - begin[0]);
+    const int64_t before = each * begins.in(scratch)[expert] * x.groups;
+    x.rows = each * rows_of(scratch, expert);
     x.quants += before * kGroup;
     x.scales += before;
     x.sums += before;
@@ -84,7 +114,8 @@ class ExpertMatMul : public Stage {
         task_tiles_(task_tiles(one_)),
         activation_bits_(activation_bits(attributes)),
         kernels_(kernels.matmul),
-        affine_kernels_(affine_kernels(kernels)) {}
+        affine_kernels_(affine_kernels(kernels)),
+        byte_kernels_(takes_bytes(one_, activation_bits_) ? kernels.bytes : nullptr) {}
 
   void check_constants(Ports inputs) const override {
     if (inputs[In::weight]) weight_.check(inputs[In::weight]);
@@ -111,8 +142,8 @@ class ExpertMatMul : public Stage {
   bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
     const auto* same = dynamic_cast<const ExpertMatMul*>(&other);
     return same && same->weight_.k == weight_.k && same->experts_ == experts_ &&
-           same->activation_bits_ == activation_bits_ && inputs[In::x] == others[In::x] &&
-           inputs[In::chosen] == others[In::chosen];
+           same->activation_bits_ == activation_bits_ && !same->byte_kernels_ == !byte_kernels_ &&
+           inputs[In::x] == others[In::x] && inputs[In::chosen] == others[In::chosen];
   }
 
   void prepare(const Call& call) const override {
@@ -162,7 +193,7 @@ class ExpertMatMul : public Stage {
  private:
   Groups groups(const Call& call) const {
     return Groups(call.inputs[In::chosen].shape.count(), experts_, weight_.groups(),
-                  activation_bits_ == 32 ? 2 : 1);
+                  activation_bits_ == 32 ? 2 : 1, byte_kernels_ != nullptr);
   }
 
   PackedWeight of_one(const Attributes& attributes) const {
@@ -187,7 +218,12 @@ class ExpertMatMul : public Stage {
       const int32_t expert = chosen.as<int32_t>()[order[i]];
       const float* const from = x.as<float>() + order[i] / top * weight_.k;
       const int64_t row = i - of.begins.in(call.scratch)[expert];
-      quantize(from, weight_.k, nullptr, kGroup, of.of(call.scratch, expert), row);
+      if (of.are_bytes(call.scratch, expert)) {
+        const ByteRows to = of.bytes_of(call.scratch, expert);
+        byte_kernels_->quantize(from, weight_.k, nullptr, kGroup, to, row);
+      } else {
+        quantize(from, weight_.k, nullptr, kGroup, of.of(call.scratch, expert), row);
+      }
     }
   }
 
@@ -214,7 +250,11 @@ class ExpertMatMul : public Stage {
     args.y_stride = args.outputs;
     const float* const of_tiles = args.bias;
     if (of.each == 2) args.bias = nullptr;
-    multiply(args);
+    if (of.are_bytes(call.scratch, block.expert)) {
+      byte_kernels_->multiply(args, of.bytes_of(call.scratch, block.expert));
+    } else {
+      multiply(args);
+    }
     if (of.each == 2) add_pairs(args, of_tiles, args.y, args.y_stride);
     for (int64_t r = 0; r < args.rows / of.each; ++r) {
       std::memcpy(y + rows[r] * one_.n, args.y + r * args.outputs, sizeof(float) * args.outputs);
@@ -239,6 +279,7 @@ class ExpertMatMul : public Stage {
   const int activation_bits_;
   const MatMulKernels& kernels_;
   const AffineKernels& affine_kernels_;
+  const ByteKernels* const byte_kernels_;  // null where they do not take the weight
 };
 
 std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {

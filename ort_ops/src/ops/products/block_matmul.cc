@@ -31,7 +31,7 @@ class BlockMatMul : public Stage {
         quantize_(quantizer(kernels.matmul, activation_bits_)),
         kernels_(kernels.matmul),
         affine_kernels_(affine_kernels(kernels)),
-        byte_kernels_(multiplies_bytes() ? kernels.bytes : nullptr) {}
+        byte_kernels_(takes_bytes(weight_, activation_bits_) ? kernels.bytes : nullptr) {}
 
   void check_constants(Ports inputs) const override {
     if (inputs[In::weight]) weight_.check(inputs[In::weight]);
@@ -93,11 +93,6 @@ class BlockMatMul : public Stage {
   QuantisedRows quantised(const Call& call) const {
     return QuantisedRows(call.inputs[In::x], static_cast<bool>(call.inputs[In::mask]),
                          weight_.groups(), quant_rows_);
-  }
-
-  /// Whether kernels for rows of bytes take the weight.
-  bool multiplies_bytes() const {
-    return activation_bits_ == 8 && !weight_.is_affine() && !weight_.spec().number();
   }
 
   /// Whether the rows are many enough for products of bytes; those of words skip what a mask of one

@@ -19,6 +19,11 @@ inline int64_t task_tiles(const PackedWeight& weight) {
   return std::max(kBytes / (kTiles * weight.tile_bytes()), int64_t{1}) * kTiles;
 }
 
+/// Whether kernels for rows of bytes multiply such a weight with inputs of so many bits.
+inline bool takes_bytes(const PackedWeight& weight, int activation_bits) {
+  return activation_bits == 8 && !weight.is_affine() && !weight.spec().number();
+}
+
 /// What one row reads of a weight of `bits`: of every group with an input kept the vectors of 64
 /// bytes that hold one, and the scales; and all units. Group g has kept[g * each].
 inline int64_t bytes_kept(const PackedWeight& weight, const uint8_t* kept, int64_t each = 1) {

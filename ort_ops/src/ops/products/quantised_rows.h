@@ -135,7 +135,9 @@ struct QuantisedBytes {
   int64_t rows, groups;
   ScratchPlan plan;
 
-  QuantisedBytes(int64_t rows, int64_t groups) : rows(rows), groups(groups) {
+  /// `before`: what the rows lie after.
+  QuantisedBytes(int64_t rows, int64_t groups, ScratchPlan before = {})
+      : rows(rows), groups(groups), plan(before) {
     const int64_t count = whole_blocks(rows) * groups;
     quants_ = plan.reserve<int8_t>(count * kGroup);
     scales_ = plan.reserve<float>(count);
