@@ -6,6 +6,7 @@ log p_i = l_i − log Σ_j exp(l_j)
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,11 +86,15 @@ class Answer:
             How many drafts were right, and the tokens to read next: the last drawn one and those
             that the grammar forces; none where the answer has ended.
         """
-        for right, draft in enumerate(drafts):
-            following = self._draw(rows[right])
-            if following != [draft]:
-                return right, following
-        return len(drafts), self._draw(rows[-1])
+        right = 0
+        while following := self._draw(rows[right]):
+            # A grammar may force several tokens, and drafts have guessed some of them.
+            pairs = zip(following, drafts[right:], strict=False)
+            agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            right += agreed
+            if agreed < len(following):
+                return right, following[agreed:]
+        return right, []
 
     def _draw(self, logits: Logits) -> list[int]:
         matcher = self.job.matcher
