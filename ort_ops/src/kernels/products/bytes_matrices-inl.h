@@ -110,11 +110,11 @@ TAMIZ_ALWAYS_INLINE void add_matrices(PairTotals (&total)[kRowPairs], const uint
   }
 }
 
-/// y [16 rows, kPanelTiles tiles] += the groups of the panels, which are number `at` and on of the
-/// rows.
+/// y [rows, kPanelTiles tiles] += the groups of the panels, which are number `at` and on of the
+/// rows; `rows` of a block, rounded up to kRows.
 template <class W>
 inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, int64_t groups,
-                      float* y, int64_t y_stride) {
+                      int64_t rows, float* y, int64_t y_stride) {
   constexpr int kRows = 2 * kRowPairs, kQuads = 8 / W::kParts;
   RowSums<W> sums[kPanelGroups][W::kParts];
   for (int64_t g = 0; g < groups; ++g) {
@@ -122,7 +122,7 @@ inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, 
   }
   for (int s = 0; s < kPanelTiles * kStrips; ++s) {
     const BytePanel<W>& from = panel[s / kStrips];
-    for (int64_t row = 0; row < kByteRows; row += kRows) {
+    for (int64_t row = 0; row < rows; row += kRows) {
       float* const to = y + row * y_stride + s * kLanes;
       PairTotals total[kRowPairs];
 #pragma GCC unroll 8
