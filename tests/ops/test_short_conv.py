@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tamiz_ops
+from kit.recurrent_cases import in_cuts, side_by_side
 from tamiz_ops import reference
 from tamiz_ops.cache_rows import PAGE
 
@@ -107,15 +108,7 @@ def test_all_levels_give_the_same_bits(isa) -> None:
 @given(st.lists(st.integers(1, 45), min_size=1, max_size=8), st.integers(1, 3), st.booleans())
 def test_a_sequence_has_the_same_bits_in_every_cut(counts, batch, in_place) -> None:
     case = Case(sum(counts), batch)
-    state, begin, rows = case.state.copy(), 0, []
-    for count in counts:
-        if in_place:
-            rows.append(case.in_place(begin, begin + count, state))
-        else:
-            y, state = case.run(begin, begin + count, state)
-            rows.append(y)
-        begin += count
-    np.testing.assert_array_equal(np.concatenate(rows, axis=1), case.whole())
+    np.testing.assert_array_equal(in_cuts(case, counts, in_place), case.whole())
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,21 +137,10 @@ def test_sequences_in_pages_have_the_bits_that_they_have_alone(lengths, seed) ->
     pages = [[free.pop() for _ in range(-(-length // PAGE))] for length in lengths]
     for case in cases:
         case.weight = cases[0].weight
-    pool, done, found = new_pool(), [0] * len(cases), [list[Array]() for _ in cases]
-    while done != lengths:
-        counts = [
-            int(random.integers(0, min(90, n - at) + 1))
-            for n, at in zip(lengths, done, strict=True)
-        ]
-        taking = [n for n, count in enumerate(counts) if count]
-        if not taking:
-            continue
-        parts = [(cases[n], done[n], done[n] + counts[n], pages[n]) for n in taking]
-        for n, y in zip(taking, paged(parts, pool), strict=True):
-            found[n].append(y)
-            done[n] += counts[n]
-    for case, rows in zip(cases, found, strict=True):
-        np.testing.assert_array_equal(np.concatenate(rows, axis=1), case.whole())
+    pool = new_pool()
+    found = side_by_side(cases, lengths, pages, random, lambda parts: paged(parts, pool))
+    for case, y in zip(cases, found, strict=True):
+        np.testing.assert_array_equal(y, case.whole())
 
 
 def test_a_full_page_serves_every_sequence_that_begins_with_it() -> None:
