@@ -60,12 +60,17 @@ def shares(size: int) -> bool:
         size: Bytes of the weights.
 
     Raises:
-        TamizError: `TAMIZ_SHARE` has another value.
+        TamizError: `TAMIZ_SHARE` has another value, or is ``0`` for weights that do not fit.
     """
-    setting = os.environ.get(SHARE, "")
+    setting, free = os.environ.get(SHARE, ""), free_memory()
     if setting not in ("", "0", "1"):
         raise TamizError(f"{SHARE} is {setting!r}, expected 0 or 1")
-    return setting == "1" if setting else size > free_memory() / 2
+    if setting == "0" and size > free:
+        raise TamizError(
+            f"{SHARE} is '0', which reads all weights: they take {size / 1e9:,.1f} GB, and"
+            f" {free / 1e9:,.1f} GB of memory are free; try without {SHARE}"
+        )
+    return setting == "1" if setting else size > free / 2
 
 
 def load_constants(

@@ -6,6 +6,8 @@ heavy.
 
 from __future__ import annotations
 
+import logging
+
 import onnxruntime as ort
 
 from tamiz.files.bundle import Bundle
@@ -15,6 +17,9 @@ from tamiz.interface.metadata import DOMAIN
 from tamiz.runtime.large_pages import load_constants
 from tamiz.runtime.opset import check_opset
 from tamiz.system.cores import limited_cores
+from tamiz.system.memory import free_memory
+
+_log = logging.getLogger(__name__)
 
 
 def load_session(
@@ -37,6 +42,7 @@ def load_session(
         raise TamizError(
             f"{bundle.path}: found onnxruntime {ort.__version__}, expected {oldest} or newer"
         )
+    _warn_of_size(bundle)
     options = session_options(threads)
     constants: list[ort.OrtValue] = []
     if bundle.manifest.kind == "built":
@@ -54,6 +60,17 @@ def load_session(
         reason = str(error).strip().splitlines()[0]
         raise TamizError(f"{bundle.model}: onnxruntime cannot load it: {reason}") from error
     return session, constants
+
+
+def _warn_of_size(bundle: Bundle) -> None:
+    """Warns of weights that do not fit in memory: they are mapped, and read when they are used."""
+    size, free = sum(tensor.length for tensor in bundle.external), free_memory()
+    if size > free:
+        _log.warning(
+            "%s: the weights take %.1f GB, and %.1f GB of memory are free: they stay in the file,"
+            " and steps wait for the disk; try more memory, or a file with fewer bits per weight",
+            *(bundle.path, size / 1e9, free / 1e9),
+        )
 
 
 def has_ops(bundle: Bundle) -> bool:

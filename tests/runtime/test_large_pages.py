@@ -9,7 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tamiz.files.errors import TamizError
 from tamiz.files.external_data import external_tensors
 from tamiz.runtime import large_pages
-from tamiz.system import memory as system_memory
 
 pytestmark = pytest.mark.skipif(not large_pages.available(), reason="the system has no large pages")
 
@@ -102,15 +101,21 @@ def test_weights_are_mapped_on_request(model: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("free", "shared"), [(13_000, False), (12_000, True)])
 def test_weights_above_half_of_the_free_memory_are_mapped(
-    free: int, shared: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    free: int, shared: bool, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The constants take 6 MiB and some lines."""
-    memory = tmp_path / "meminfo"
-    memory.write_text(f"MemTotal: 99999999 kB\nMemAvailable: {free} kB\n", "utf-8")
-    monkeypatch.setattr(system_memory, "_MEMORY", memory)
+    monkeypatch.setattr(large_pages, "free_memory", lambda: 1024 * free)
     assert (load(model, ort.SessionOptions()) == []) is shared
     monkeypatch.setenv("TAMIZ_SHARE", "0")
     assert load(model, ort.SessionOptions())
+
+
+def test_reading_more_than_fits_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system would end the process."""
+    monkeypatch.setattr(large_pages, "free_memory", lambda: 1 << 20)
+    monkeypatch.setenv("TAMIZ_SHARE", "0")
+    with pytest.raises(TamizError, match=r"TAMIZ_SHARE is '0', .* and 0.0 GB of memory are free"):
+        load(model, ort.SessionOptions())
 
 
 def test_another_request_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,20 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kit.cgroup_files import made
 from tamiz.runtime.session import session_options
 from tamiz.system import cores
 from tamiz.system.quota import cpu_quota
-
-
-def made(root: Path, groups: str, files: dict[str, str]) -> Path:
-    """A folder with `proc/self/cgroup` and files below `sys/fs/cgroup`."""
-    for name, text in {"proc/self/cgroup": groups}.items() | {
-        f"sys/fs/cgroup/{name}": text for name, text in files.items()
-    }.items():
-        file = root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8")
-    return root
 
 
 @pytest.mark.parametrize(
