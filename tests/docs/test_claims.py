@@ -25,9 +25,10 @@ PAGES = [
 _MADE = re.compile(r"<!-- results: .*?<!-- end of results -->", re.S)
 _CODE = re.compile(r"^(`{3,}).*?^\1$", re.M | re.S)
 _MARK = re.compile(r"<!-- (measured|not measured): (.*?) -->\n")
-#: What claims a measurement: a number with such a unit, or a column of them.
+#: What claims a measurement: a number with such a unit, a range, or a column of them.
 _CLAIM = re.compile(
-    r"\d ?(?:×|times\b|tokens per second|tok/s|MB\b|GB\b|GB/s)|\| Δppl, |, ×|, times source"
+    r"\d ?(?:×|times\b|tokens per second|tok/s|MB\b|GB\b|GB/s|µs|ms\b)|\| Δppl, |, ×|, times source"
+    r"|\d\.\d+ to \d\.\d|\| [−-]?\d+\.\d+ \||(?:twice|half) as (?:fast|slow)|twice the time"
     r"|(?:KL divergence|change in perplexity).*\d\.\d",
     re.S,
 )
@@ -103,9 +104,18 @@ def test_numbers_of_a_page_are_in_the_files_that_it_names(page: Path) -> None:
     assert missing == []
 
 
-def test_a_claim_without_a_file_is_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "It decodes 1.5 × as fast.",
+        "The ratio is 0.26 to 0.34.",
+        "It reads twice as fast.",
+        "| loss |\n| --- |\n| 0.11 |",
+    ],
+)
+def test_a_claim_without_a_file_is_seen(claim: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("It decodes 1.5 × as fast.\n", "utf-8")
+    page.write_text(f"{claim}\n", "utf-8")
     with pytest.raises(AssertionError, match="no file is named"):
         test_numbers_of_a_page_are_in_the_files_that_it_names(page)
 
