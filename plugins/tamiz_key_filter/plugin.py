@@ -15,7 +15,7 @@ from tamiz import api
 class KeyFilterConfig(api.TechniqueConfig):
     """How sparse keys are represented and how many are kept."""
 
-    removed: ClassVar = {"target": "attn_light"}
+    removed: ClassVar[dict[str, str]] = {"target": "attn_light"}
 
     threshold: float = Field(
         1.0,

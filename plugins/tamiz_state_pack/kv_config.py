@@ -32,7 +32,7 @@ _DEFAULT, _KEEP_ALONE = Limits(640, 0.08, 0.2, 0.625), Limits(0, 0.0, 0.0, 1.0)
 class StatePackConfig(TechniqueConfig):
     """How keys are sketched and how many are kept."""
 
-    removed: ClassVar = {"exact_layers": 0}
+    removed: ClassVar[dict[str, int]] = {"exact_layers": 0}
 
     mode: Literal["binary", "ternary"] = Field(
         "binary",

@@ -65,6 +65,13 @@ def test_a_function_fits_on_a_screen() -> None:
     assert found - LONG == set()
 
 
+def test_class_variables_have_a_type() -> None:
+    """In Python 3.10 pydantic refuses a class with a bare `ClassVar`."""
+    files = [path for room in SHIPPED for path in (ROOT / room).rglob("*.py")]
+    bare = re.compile(r": ClassVar(?: =|$)", re.M)
+    assert [path.name for path in files if bare.search(path.read_text("utf-8"))] == []
+
+
 def test_helpers_of_tests_are_in_the_kit() -> None:
     others = {
         path.relative_to(TESTS).as_posix()
