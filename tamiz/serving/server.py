@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
+from tamiz.files.errors import TamizError
 from tamiz.serving.api.served import State
 from tamiz.system.open_files import raise_open_files
 
@@ -34,23 +37,28 @@ class Address:
     port: int = 8080
     uds: Path | None = None
 
+    def __str__(self) -> str:
+        """The address as messages name it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.uds is None else str(self.uds)
+
 
 def make_server(
     app: FastAPI, address: Address, drain: float, listening: Callable[[str], None]
 ) -> uvicorn.Server:
-    """A server that does not run yet.
+    """A server that has its address and does not run yet.
 
     Args:
         app: The application.
         address: Where to listen.
         drain: Seconds that answers have to end after SIGTERM or SIGINT.
         listening: Gets the server's address when it listens.
+
+    Raises:
+        TamizError: The address cannot be had.
     """
     config = uvicorn.Config(
         app,
-        host=address.host,
-        port=address.port,
-        uds=None if address.uds is None else str(address.uds),
         log_config=None,
         access_log=False,
         h11_max_incomplete_event_size=_HEADERS,
@@ -59,7 +67,7 @@ def make_server(
         timeout_graceful_shutdown=max(1, round(drain)),
         server_header=False,
     )
-    return _Server(config, address, listening)
+    return _Server(config, _bound(address), listening)
 
 
 def run(server: uvicorn.Server, state: State, load: Callable[[], None], drain: float) -> None:
@@ -96,24 +104,72 @@ def run(server: uvicorn.Server, state: State, load: Callable[[], None], drain: f
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Listens on bound sockets, and says when."""
 
     def __init__(
-        self, config: uvicorn.Config, address: Address, listening: Callable[[str], None]
+        self,
+        config: uvicorn.Config,
+        sockets: list[socket.socket],
+        listening: Callable[[str], None],
     ) -> None:
         super().__init__(config)
-        self._address, self._listening = address, listening
+        self._sockets, self._listening = sockets, listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup(self._sockets)
         if self.started:
-            self._listening(self._url())
+            self._listening(_url(self._sockets[0]))
 
-    def _url(self) -> str:
-        if self._address.uds is not None:
-            return f"unix:{self._address.uds}"
-        host, port = self.servers[0].sockets[0].getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+def _bound(address: Address) -> list[socket.socket]:
+    """A socket for each address that the host's name has, or a Unix socket.
+
+    Raises:
+        TamizError: Another program listens there, or this machine has no such address.
+    """
+    sockets = []
+    try:
+        for family, place in _places(address):
+            sockets.append(socket.socket(family))
+            sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # the other family has a socket of its own
+                sockets[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sockets[-1].bind(place)
+    except OSError as error:
+        for each in sockets:
+            each.close()
+        other = "--port=0, which takes a free one" if address.uds is None else "another --uds"
+        raise TamizError(f"{address}: cannot listen: {error.strerror}; try {other}") from error
+    return sockets
+
+
+def _places(address: Address) -> Iterator[tuple[int, Any]]:
+    """Families and addresses of the sockets; a Unix socket that nobody listens on is removed."""
+    if address.uds is None:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, *_, place in found:
+            yield family, place
+        return
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(address.uds.stat().st_mode) and not _answers(address.uds):
+            address.uds.unlink()
+    yield socket.AF_UNIX, str(address.uds)
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+def _url(bound: socket.socket) -> str:
+    name = bound.getsockname()
+    if bound.family == socket.AF_UNIX:
+        return f"unix:{name}"
+    host, port = name[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextlib.contextmanager
