@@ -181,7 +181,7 @@ class GgufFile(CheckedFile):
                 self.fail(
                     f"tensor {name}: data",
                     f"a file of {self.size} bytes",
-                    f"{start + end_of_previous} bytes",
+                    f"{start + end_of_previous} or more; was it downloaded whole?",
                 )
         for name, shape, kind, offset in infos:
             if name in self.tensors:

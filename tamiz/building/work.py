@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import TamizError, naming
 
 
 @contextmanager
 def held_alone(work: Path, target: Path) -> Iterator[None]:
     """Makes the folder of the work and holds it; the system lets go when the process ends."""
-    work.mkdir(parents=True, exist_ok=True)
+    with naming(target):
+        work.mkdir(parents=True, exist_ok=True)
     handle = os.open(work, os.O_RDONLY)
     try:
         try:

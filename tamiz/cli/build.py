@@ -222,8 +222,7 @@ def _dense(source: str, output: Path, loaded: Plugins, progress: Progress) -> It
     folder = Path(source)
     is_bundle = (folder / bundle.MANIFEST).exists()
     is_mistyped = not folder.exists() and "/" in source and folder.parent.is_dir()
-    readable = any(exporter.accepts(source) for exporter in loaded.exporters())
-    if is_bundle or is_mistyped or not readable:
+    if is_bundle or is_mistyped:
         yield folder  # the build says what is wrong with it
         return
     bundle.check_target(output, folder if folder.exists() else None)

@@ -107,7 +107,7 @@ class Bundle:
         """
         folder = Path(path)
         if not folder.is_dir():
-            raise TamizError(f"{folder}: no such folder, expected a tamiz bundle")
+            raise TamizError(f"{folder}: no such folder, expected a tamiz bundle of 'tamiz build'")
         if not (folder / MANIFEST).is_file():
             raise TamizError(f"{folder}: not a tamiz bundle, it has no {MANIFEST}")
         bundle = cls(folder, _manifest(folder / MANIFEST))
@@ -326,7 +326,8 @@ def _manifest(path: Path) -> Manifest:
     raw = read_json(path)
     if type(raw.get("format")) is not int or raw["format"] != FORMAT:
         raise TamizError(
-            f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}"
+            f"{path}: format is {raw.get('format')!r}, this tamiz ({__version__}) reads {FORMAT}; "
+            f"try the tamiz that wrote it: {raw.get('tamiz')!r:.20}"
         )
     later = {"unsafe": {}, "weights": WEIGHTS[0], "equal_runs": False, "step_techniques": []}
     raw = {**later, **raw}

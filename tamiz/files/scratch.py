@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tamiz.files.errors import naming
+
 #: The folder in a scratch folder that is worked in, by `tamiz.files.bundle.writing` for one; a
 #: scratch folder for this folder may lie beside it.
 WRITTEN = "bundle"
@@ -28,12 +30,16 @@ def held_folder(place: Path) -> Iterator[Path]:
 
     Yields:
         A new folder, ``.<name>.tamiz-xxxxxxxx``.
+
+    Raises:
+        UnwritableError: The folder cannot be made there.
     """
     prefix = f".{place.name}.tamiz-"
     for stale in sorted(place.parent.glob(f"{_literal(prefix)}????????")):
         _remove_if_dead(stale, place)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
+        with naming(place):
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
         handle = os.open(folder, os.O_RDONLY)
         fcntl.flock(handle, fcntl.LOCK_EX)
         if folder.exists():  # no other process took it for a dead one's before it was locked

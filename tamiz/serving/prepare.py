@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tamiz
 from tamiz.files.bundle import MANIFEST, Bundle
-from tamiz.files.errors import TamizError
+from tamiz.files.errors import TamizError, naming
 
 #: The recipe of decoders.
 RECIPE = "serve"
@@ -93,8 +93,10 @@ def _build(source: Path, target: Path, report: Callable[[str], None], precise: b
     from tamiz.survey.survey import survey
 
     plugins = load()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=".serve-") as work:
+    with naming(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = TemporaryDirectory(dir=target.parent, prefix=".serve-")
+    with scratch as work:
         dense = source
         if not (source / MANIFEST).is_file():
             report(f"exporting {source}")

@@ -108,10 +108,9 @@ def _exporter(source: str, plugins: Plugins, **given: str | None) -> Exporter:
     """The first exporter that reads a source, and takes the options that are given."""
     readers = [e for e in plugins.exporters() if e.accepts(source)]
     if not readers:
-        offered = (
-            "; ".join(f"{e.name}: {e.summary}" for e in plugins.exporters()) or "none installed"
-        )
-        raise TamizError(f"{source}: no exporter reads it ({offered})")
+        found = "no exporter reads it" if Path(source).exists() else "no such file or folder"
+        offered = [exporter.summary for exporter in plugins.exporters()]
+        raise TamizError(f"{source}: {found}, expected {'; or '.join(offered) or 'an exporter'}")
     for option, value in given.items():
         if value is None:
             continue

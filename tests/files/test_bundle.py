@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tamiz.files.bundle import (
+    FORMAT,
     Bundle,
     Source,
     check_target,
@@ -118,8 +119,19 @@ def test_refuses_a_manifest_that_is_not_right(
 def test_a_missing_folder_and_one_that_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(TamizError, match="no such folder, expected a tamiz bundle"):
         Bundle.open(tmp_path / "none")
+    (tmp_path / "model.gguf").touch()
+    with pytest.raises(TamizError, match=r"model\.gguf: no such folder, expected a tamiz bundle"):
+        Bundle.open(tmp_path / "model.gguf")
     with pytest.raises(TamizError, match=r"not a tamiz bundle, it has no tamiz\.json"):
         Bundle.open(tmp_path)
+
+
+def test_a_bundle_of_a_newer_tamiz_names_it(folder: Path) -> None:
+    edit(folder, lambda raw: raw.update(format=FORMAT + 1, tamiz="7.8.9"))
+    with pytest.raises(
+        TamizError, match=rf"reads {FORMAT}; try the tamiz that wrote it: '7\.8\.9'"
+    ):
+        Bundle.open(folder)
 
 
 @pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../b", "C:\\x"])

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tamiz.files.bundle import Source, write_manifest, writing
+from tamiz.files.errors import UnwritableError
+from tamiz.files.scratch import held_folder
 
 WRITER = """
 import sys
@@ -80,3 +82,12 @@ def test_an_older_bundle_that_was_moved_aside_returns(tmp_path: Path) -> None:
         raise RuntimeError
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out" / "tamiz.json").is_file()
+
+
+def test_a_place_where_nothing_can_be_written_is_named(tmp_path: Path) -> None:
+    gone = tmp_path / "none" / "out"
+    with (
+        pytest.raises(UnwritableError, match=f"{gone}: cannot be written: No such file"),
+        held_folder(gone),
+    ):
+        pass

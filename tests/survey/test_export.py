@@ -110,3 +110,12 @@ def test_only_ids_are_drawn_from_a_large_vocabulary(tmp_path: Path) -> None:
     assert reference is not None
     assert reference.feeds["sizes"].max() <= 2
     assert reference.feeds["input_ids"].max() > 2
+
+
+def test_a_source_that_nobody_reads_names_what_is_read(tmp_path: Path) -> None:
+    plugins: Any = _Scaling(1)
+    expected = "expected an .onnx file"
+    with pytest.raises(TamizError, match=f"{tmp_path}: no exporter reads it, {expected}"):
+        export(str(tmp_path), tmp_path / "dense", plugins)
+    with pytest.raises(TamizError, match=f"none: no such file or folder, {expected}"):
+        export("none", tmp_path / "dense", plugins)
