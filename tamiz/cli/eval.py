@@ -91,7 +91,7 @@ _DOMAIN_WINDOW = 512
 def command(
     ctx: click.Context, /, directory: Path, running: Running, as_json: bool, **given: Any
 ) -> None:
-    """Measure quality: perplexity on a text, greedy answers to prompts, distance from dense.
+    """Measure quality, alone or against another bundle.
 
     DIR is the bundle. With --against the perplexity of --text comes with its relative increase
     (dppl), the KL divergence (kl_mean, in nats per token) and how often the likeliest token agrees.
