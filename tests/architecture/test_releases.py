@@ -30,6 +30,12 @@ def test_both_packages_have_one_version_and_tamiz_accepts_its_ops() -> None:
     assert f"{major}.{minor + 1}.0" not in needs.specifier
 
 
+def test_both_packages_bring_the_license() -> None:
+    """A distribution holds files of its own folder only."""
+    own = (ROOT / "ort_ops" / "LICENSE").read_bytes()
+    assert own == (ROOT / "LICENSE").read_bytes()
+
+
 def test_wheels_are_built_for_every_python_that_is_promised() -> None:
     project = (ROOT / "ort_ops" / "pyproject.toml").read_text("utf-8")
     promised = SpecifierSet(re.findall(r'requires-python = "(.*)"', project)[0])
