@@ -37,18 +37,31 @@ def entry(version: str, day: datetime.date, found: dict[str, list[Path]]) -> str
     return "\n\n".join(parts) + "\n"
 
 
+def with_section(text: str, version: str, day: datetime.date, found: dict[str, list[Path]]) -> str:
+    """A changelog with the section of a version.
+
+    Where the version's section is headed `(unreleased)`, it gets the day and what was added since:
+    the first release has nothing that it changes or fixes.
+    """
+    heading = f"## {version} (unreleased)"
+    if heading not in text:
+        return HEAD + "\n" + entry(version, day, found) + text.removeprefix(HEAD)
+    lines = entry(version, day, {"added": found.get("added", [])}).splitlines(keepends=True)
+    return text.replace(heading, lines[0].strip()) + "".join(lines[4:])
+
+
 def main() -> None:
-    """Writes the section, or prints it with --dry-run."""
+    """Writes the changelog, or prints it with --dry-run."""
     if len(sys.argv) < 2:
         sys.exit("usage: python changelog.d/collect.py VERSION [--dry-run]")
     found = fragments(HERE)
-    made = entry(sys.argv[1], datetime.datetime.now(datetime.timezone.utc).date(), found)
+    day = datetime.datetime.now(datetime.timezone.utc).date()
+    changelog = HERE.parent / "CHANGELOG.md"
+    made = with_section(changelog.read_text("utf-8"), sys.argv[1], day, found)
     if "--dry-run" in sys.argv:
         print(made)
         return
-    changelog = HERE.parent / "CHANGELOG.md"
-    text = changelog.read_text("utf-8")
-    changelog.write_text(HEAD + "\n" + made + text.removeprefix(HEAD), "utf-8")
+    changelog.write_text(made, "utf-8")
     for path in (path for paths in found.values() for path in paths):
         path.unlink()
 

@@ -49,6 +49,16 @@ def test_a_release_collects_them_by_kind(collect: ModuleType, tmp_path: Path, mo
     assert [path.name for path in folder.iterdir()] == ["README.md"]
 
 
+def test_the_first_release_takes_what_was_added(collect: ModuleType, tmp_path: Path) -> None:
+    for name in ("a.added.md", "b.fixed.md"):
+        (tmp_path / name).write_text(f"{name}\n")
+    text = "# Changelog\n\n## 0.1.0 (unreleased)\n\n### Added\n\n- First.\n"
+    made = collect.with_section(
+        text, "0.1.0", datetime.date(2026, 1, 2), collect.fragments(tmp_path)
+    )
+    assert made == text.replace("unreleased", "2026-01-02") + "- a.added.md\n"
+
+
 def test_a_fragment_without_kind_is_refused(collect: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("?")
     with pytest.raises(ValueError, match=r"a\.md: kind is 'a'"):
