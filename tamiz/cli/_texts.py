@@ -21,7 +21,7 @@ batch_size = click.option(
     type=click.IntRange(1),
     default=32,
     show_default=True,
-    help="Texts of one run.",
+    help="Number of texts that are computed together.",
 )
 
 

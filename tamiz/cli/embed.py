@@ -30,7 +30,7 @@ from tamiz.cli._texts import batch_size, counted, read_lines, speed_json, speed_
     "--truncate-dim",
     metavar="N",
     type=click.IntRange(1),
-    help="First numbers of an embedding to keep; all by default.",
+    help="Number of leading numbers of an embedding to keep; all by default.",
 )
 @threads
 def command(

@@ -10,7 +10,7 @@ from tamiz.files.errors import TamizError, did_you_mean
 
 _EXIT_CODES = (
     ("0", "The command is done."),
-    ("1", "Internal error, or what the command checks does not hold."),
+    ("1", "Internal error, no memory or space left, or what the command checks does not hold."),
     ("2", "Bad input or usage; stderr has one sentence that says what to change."),
     ("130", "Interrupted by Ctrl-C."),
     ("143", "Terminated by SIGTERM. Nothing half-written is left behind."),
@@ -23,8 +23,13 @@ _ENVIRONMENT = (
         "1 maps a bundle's weights, so that processes share them; 0 reads them into large pages, "
         "which decode faster. By default they are mapped above half of the free memory.",
     ),
+    ("TAMIZ_WITHOUT", "Default of --without: techniques of a bundle to switch off."),
     ("DASK_SCHEDULER_ADDRESS", "Cluster of 'tamiz build --backend=dask'."),
-    ("XDG_CACHE_HOME", "Folder of the machine's profile; ~/.cache is the default."),
+    (
+        "XDG_CACHE_HOME",
+        "Folder that holds the folder tamiz with the machine's profile and with what 'tamiz serve' "
+        "built; ~/.cache is the default.",
+    ),
 )
 _TOPICS = {
     "techniques": "What can be applied to a model, most useful first.",
