@@ -204,6 +204,13 @@ def _print(report: dict[str, Any], directory: Path, against: Path | None) -> Non
     title = f"{report['threads']} threads; memory read {report['read_gb_s']} GB/s"
     print_table(columns, rows, title)
     click.echo("±: half of the range over the rounds, relative to the median")
+    step = report.get("step")
+    if step and step["disk_mb"] > 0:
+        click.echo(
+            f"a step reads {step['weights_mb']:.1f} MB of weights, and {step['disk_mb']:.1f} MB"
+            f" from the disk: {100 * step['in_memory']:.0f} % of the weights were in memory;"
+            f" threads waited {step['faults']:.1f} times for a page"
+        )
 
 
 def _with_spread(speed: float, report: dict[str, Any], key: str, length: str) -> str:

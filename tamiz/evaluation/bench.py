@@ -14,6 +14,10 @@ Definitions (all speeds in tokens per second of wall time, one sequence, unless 
   for ``bundle_mb``.
 - ``read_gb_s``: bytes that the same number of threads read per second from a buffer larger than
   the last-level cache: the bound of a decode step.
+- ``step``: what a decode step at the last context read, mean of `TOKENS` and the steps before
+  them: ``weights_mb`` of packed weights, ``disk_mb`` from the disk, ``faults``, how often a thread
+  waited for a page from there, and ``in_memory``, the share of the weights that did not come from
+  the disk. It is 1 unless weights are larger than memory.
 - ``ratio``: median over rounds of this bundle's speed divided by the other's in the same round.
 - ``spread``: of each speed, its largest minus its smallest round, divided by the median.
 - ``busy_cores``: cores that other programs kept busy in the half second before the measurement.
@@ -290,7 +294,7 @@ def bench(
         for path, mode, off in zip(directories, (speculate, "off"), (without, ()), strict=False):
             children.append(bundle_child(path, threads, mode, off))
         _check_kinds(children, needs_decoder)
-        results, counts = _MEASURES[children[0].kind](children, contexts, progress)
+        results, more = _MEASURES[children[0].kind](children, contexts, progress)
         if AUTO in without:
             switched_off = children[0].request(do="switched_off")["switched_off"]
     finally:
@@ -306,7 +310,7 @@ def bench(
         "read_gb_s": round(read_gb_s, 1),
         "busy_cores": round(busy, 2),
         "speculate": speculate,
-        "counts": counts,
+        **more,
     }
     if AUTO in without:
         report["switched_off"] = switched_off
@@ -334,17 +338,33 @@ def _check_kinds(children: Sequence[Child], needs_decoder: str | None) -> None:
 
 def _measure_decoders(
     children: Sequence[Child], contexts: Sequence[int] | None, progress: Callable[[str], None]
-) -> tuple[list[Measurement], Any]:
-    """The speeds of decoders, and what the ops of the first one counted."""
+) -> tuple[list[Measurement], dict[str, Any]]:
+    """The speeds of decoders; what the first one reads in a step, and what its ops counted."""
     results = measure(children, contexts, progress)
-    return results, children[0].request(do="counts")["counts"]
+    counts = children[0].request(do="counts")["counts"]
+    return results, {"counts": counts, "step": _read_of_a_step(children[0])}
+
+
+def _read_of_a_step(child: Child) -> dict[str, float]:
+    """``step`` of the module's definitions, of a decoder that has read a prompt."""
+    before = child.request(do="reads")
+    child.decode(TOKENS)
+    after = child.request(do="reads")
+    step = {name: (after[name] - before[name]) / _decoded() for name in before}
+    missed = min(1.0, step["disk"] / step["weights"]) if step["weights"] else 0.0
+    return {
+        "weights_mb": round(step["weights"] / 1e6, 3),
+        "disk_mb": round(step["disk"] / 1e6, 2),
+        "faults": round(step["faults"], 1),
+        "in_memory": round(1 - missed, 4),
+    }
 
 
 def _measure_encoders(
     children: Sequence[Child], lengths: Sequence[int] | None, progress: Callable[[str], None]
-) -> tuple[list[Measurement], Any]:
+) -> tuple[list[Measurement], dict[str, Any]]:
     """The speeds of encoders, whose ops count nothing."""
-    return measure_texts(children, lengths, progress), None
+    return measure_texts(children, lengths, progress), {"counts": None}
 
 
 #: How each kind of model is measured.

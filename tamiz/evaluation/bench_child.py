@@ -77,6 +77,26 @@ def peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 
 
+def reads(counts: dict[str, Any]) -> dict[str, float]:
+    """Totals of what this process read so far.
+
+    Args:
+        counts: What its ops counted; see `tamiz_ops.op_counts`.
+
+    Returns:
+        ``weights``, bytes of packed weights that its ops read; ``disk``, bytes that came from the
+        disk, such as pages of mapped weights that were not in memory; and ``faults``, how often a
+        thread waited for such a page.
+    """
+    import resource
+
+    block = 512  # of ru_inblock
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    ops = (op for part in counts.values() for op in part.values())
+    weights = sum(sums.get("matmul.bytes_read", 0.0) for sums in ops)
+    return {"weights": weights, "disk": block * usage.ru_inblock, "faults": usage.ru_majflt}
+
+
 def prompt(length: int, vocabulary: int) -> list[int]:
     """The same pseudo-random token ids for every engine of that vocabulary.
 
@@ -101,8 +121,8 @@ def serve_session(load: Callable[[], DecoderSession | EncoderSession]) -> None:
     ``{"do": "rss"}`` is answered with ``bytes``. Commands of an encoder: ``{"do": "embed", "texts":
     m, "tokens": n}`` (``seconds``). Commands of a decoder: ``{"do": "prefill", "tokens": n}``,
     ``{"do": "decode", "tokens": n}`` (``seconds``; decode leaves the sequence as it was),
-    ``{"do": "counts"}`` (``counts``, see `Engine`) and ``{"do": "switched_off"}``
-    (``switched_off``).
+    ``{"do": "counts"}`` (``counts``, see `Engine`), ``{"do": "reads"}`` (see `reads`) and ``{"do":
+    "switched_off"}`` (``switched_off``).
     """
     # Libraries print to stdout as they please; only answers may reach the parent.
     answers = os.fdopen(os.dup(1), "w")
@@ -142,6 +162,8 @@ class DecoderSession:
         """The answer to a command."""
         if command["do"] == "counts":
             return {"counts": self.engine.counts()}
+        if command["do"] == "reads":
+            return reads(self.engine.counts())
         if command["do"] == "switched_off":
             return {"switched_off": self.engine.switched_off()}
         tokens = command["tokens"]

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from tamiz.building.build import build
 from tamiz.evaluation import bench
 from tamiz.files.errors import TamizError
+from tamiz.planning.plan import choose
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +31,7 @@ def test_a_bundle_alone(quick, dense_dir) -> None:
     assert report["bundle_mb"] == pytest.approx(size / 1e6, abs=0.05)
     assert report["read_gb_s"] == 10.0
     assert "against" not in report
+    assert report["step"] == {"weights_mb": 0.0, "disk_mb": 0.0, "faults": 0.0, "in_memory": 1.0}
     assert told == ["prefill of 16", "decode at 16", "prefill of 64", "decode at 64"]
 
 
@@ -43,6 +46,37 @@ def test_a_bundle_against_another(quick, dense_dir, shared_dir) -> None:
         "bundle_mb",
     }
     assert report["ratio"]["decode_tok_s"]["16"] > 0
+
+
+def test_a_step_reads_the_packed_weights(quick, dense_dir, tmp_path, plugins) -> None:
+    """Of all products once, and none from the disk: the file was just written."""
+    policy = choose(plugins.techniques(), {"block-quant": {"bits": 8}})
+    build(dense_dir, tmp_path / "packed", policy, plugins)
+    data = (tmp_path / "packed" / "model.onnx.data").stat().st_size
+    step = bench.bench(tmp_path / "packed", None, (16,), 1)["step"]
+    assert 0 < 1e6 * step["weights_mb"] <= data
+    assert (step["disk_mb"], step["in_memory"]) == (0.0, 1.0)
+
+
+def test_what_comes_from_the_disk_was_not_in_memory(monkeypatch) -> None:
+    """Of 8 MB of weights a step, 2 MB."""
+    monkeypatch.setattr(bench, "TOKENS", 2)
+    steps = bench.WARM_UP + 2
+    totals = iter(
+        {"weights": 5 + 8e6 * steps * n, "disk": 7 + 2e6 * steps * n, "faults": 3 * steps * n}
+        for n in range(2)
+    )
+
+    class Steps:
+        def request(self, do: str) -> dict[str, float]:
+            assert do == "reads"
+            return next(totals)
+
+        def decode(self, tokens: int) -> float:
+            return 1.0
+
+    step: Any = bench._read_of_a_step(Steps())  # type: ignore[arg-type]
+    assert step == {"weights_mb": 8.0, "disk_mb": 2.0, "faults": 3.0, "in_memory": 0.75}
 
 
 def test_ratios_compare_within_a_round() -> None:
