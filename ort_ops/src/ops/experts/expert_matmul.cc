@@ -2,8 +2,8 @@
 // with the expert's tiles of the weight. Phase 0 quantises the rows of each group, phase 1
 // multiplies: a task is some tiles of an expert times a block of its rows. An expert that no token
 // takes is not read. With 32 bits what the quants leave is quantised again into a second row, as
-// BlockMatMul does. With 8 bits a group of at least 16 rows is multiplied as bytes, where the
-// instruction set can; the bits are those of a smaller group.
+// BlockMatMul does. With 8 bits a group of at least as many rows as BlockMatMul asks for is
+// multiplied as bytes, where the instruction set can; the bits are those of a smaller group.
 #include "ops/experts/expert_matmul.h"
 
 #include <algorithm>
@@ -41,28 +41,32 @@ struct Groups {
   int64_t rows, most;           // of all experts, and most blocks
   ScratchPart<int32_t> order;   // [rows], row numbers, group by group
   ScratchPart<int32_t> begins;  // [experts + 1], where a group begins in `order`
+  ScratchPart<int32_t> firsts;  // [experts], the first block of ByteRows of a group that lies so
   ScratchPart<Block> blocks;    // [most]
   ScratchPart<int32_t> counts;  // [2], blocks and experts that are taken
   int64_t each;                 // rows of quants for a row
   QuantisedRows quantised;      // in the order of `order`; the rows of a group lie as QuantRows
-  bool as_bytes;                // groups of at least kByteRows rows lie as ByteRows instead
+  int64_t fewest;               // rows from which on a group lies as ByteRows instead
   QuantisedBytes quantised_bytes;
 
-  Groups(int64_t rows, int64_t experts, int64_t groups, int64_t each, bool as_bytes)
+  /// `bytes`: kernels that take groups of enough rows; null: none.
+  Groups(int64_t rows, int64_t experts, int64_t groups, int64_t each, const ByteKernels* bytes)
       : rows(rows),
         most(std::min(rows, experts) + each * rows / kRowBlock),
         each(each),
         quantised(0, 0),
-        as_bytes(as_bytes && rows >= kByteRows),
+        fewest(bytes ? bytes->fewest : rows + 1),
         quantised_bytes(0, 0) {
     ScratchPlan plan;
     order = plan.reserve<int32_t>(rows);
     begins = plan.reserve<int32_t>(experts + 1);
+    firsts = plan.reserve<int32_t>(experts);
     blocks = plan.reserve<Block>(most);
     counts = plan.reserve<int32_t>(2);
     quantised = QuantisedRows(each * rows, groups, plan);
     // The last block of a group may have one row only.
-    const int64_t blocks_of_bytes = this->as_bytes ? rows / kByteRows + experts : 0;
+    const int64_t most_bytes = std::min(rows / fewest, experts);
+    const int64_t blocks_of_bytes = most_bytes ? rows / kByteRows + most_bytes : 0;
     quantised_bytes = QuantisedBytes(blocks_of_bytes * kByteRows, groups, quantised.plan);
   }
 
@@ -75,15 +79,13 @@ struct Groups {
 
   /// Whether a group lies as bytes.
   bool are_bytes(std::byte* scratch, int64_t expert) const {
-    return as_bytes && rows_of(scratch, expert) >= kByteRows;
+    return rows_of(scratch, expert) >= fewest;
   }
 
-  /// The quants of a group of bytes. Groups before it, each with one block that is not full, end
-  /// before its first block.
+  /// The quants of a group of bytes.
   ByteRows bytes_of(std::byte* scratch, int64_t expert) const {
     ByteRows x = quantised_bytes.in(scratch);
-    const int64_t block = begins.in(scratch)[expert] / kByteRows + expert;
-    const int64_t before = block * x.groups * kByteRows;
+    const int64_t before = firsts.in(scratch)[expert] * x.groups * kByteRows;
     x.rows = rows_of(scratch, expert);
     x.quants += before * kGroup;
     x.scales += before;
@@ -159,11 +161,15 @@ class ExpertMatMul : public Stage {
       ++begins[chosen[row] + 1];
     }
     int32_t* const counts = to.counts.in(call.scratch);
+    int32_t* const firsts = to.firsts.in(call.scratch);
     Block* block = to.blocks.in(call.scratch);
+    int32_t first_bytes = 0;
     counts[1] = 0;
     for (int32_t e = 0; e < experts_; ++e) {
       const int32_t rows = begins[e + 1];
       counts[1] += rows > 0;
+      firsts[e] = first_bytes;
+      if (rows >= to.fewest) first_bytes += whole_blocks(rows) / kByteRows;
       for (int32_t first = 0; first < rows; first += kRowBlock / to.each) *block++ = {e, first};
       begins[e + 1] += begins[e];
     }
@@ -193,7 +199,7 @@ class ExpertMatMul : public Stage {
  private:
   Groups groups(const Call& call) const {
     return Groups(call.inputs[In::chosen].shape.count(), experts_, weight_.groups(),
-                  activation_bits_ == 32 ? 2 : 1, byte_kernels_ != nullptr);
+                  activation_bits_ == 32 ? 2 : 1, byte_kernels_);
   }
 
   PackedWeight of_one(const Attributes& attributes) const {
@@ -242,7 +248,7 @@ class ExpertMatMul : public Stage {
     float* const y = call.outputs[Out::y].as<float>() + tile * kTile;
     if (args.rows == 1) {
       args.y = y + rows[0] * one_.n;
-      return multiply(args);
+      return multiply(call, of, block.expert, args);
     }
     thread_local std::vector<float> together;
     together.resize(static_cast<size_t>(args.rows * args.outputs));
@@ -250,18 +256,18 @@ class ExpertMatMul : public Stage {
     args.y_stride = args.outputs;
     const float* const of_tiles = args.bias;
     if (of.each == 2) args.bias = nullptr;
-    if (of.are_bytes(call.scratch, block.expert)) {
-      byte_kernels_->multiply(args, of.bytes_of(call.scratch, block.expert));
-    } else {
-      multiply(args);
-    }
+    multiply(call, of, block.expert, args);
     if (of.each == 2) add_pairs(args, of_tiles, args.y, args.y_stride);
     for (int64_t r = 0; r < args.rows / of.each; ++r) {
       std::memcpy(y + rows[r] * one_.n, args.y + r * args.outputs, sizeof(float) * args.outputs);
     }
   }
 
-  void multiply(const MultiplyArgs& args) const {
+  void multiply(const Call& call, const Groups& of, int64_t expert,
+                const MultiplyArgs& args) const {
+    if (of.are_bytes(call.scratch, expert)) {
+      return byte_kernels_->multiply(args, of.bytes_of(call.scratch, expert));
+    }
     if (weight_.is_affine()) return affine_kernels_.multiply(args, weight_.affine);
     kernels_.multiply(args);
   }
