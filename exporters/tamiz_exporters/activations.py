@@ -141,18 +141,21 @@ def chosen_activation(
 
     Args:
         given: The name that the caller gives, of `OPTION_NAMES`; None for none.
-        default: The architecture's.
+        default: The architecture's; empty where its models have several.
         stated: The name that the source states; None where it states none.
         names: What the source's names stand for.
         reject: Raises the error about what is found and what is expected.
 
     Raises:
-        TamizError: The source states a name that is unknown, or another one than is given.
+        TamizError: The source states a name that is unknown, another one than is given, or none
+            where the architecture has no default.
     """
     if stated is not None and stated not in names:
         reject(stated, f"one of {', '.join(names)}")
     wanted = None if given is None else OPTION_NAMES[given]
     if stated is None:
+        if not (wanted or default):
+            reject("nothing", f"one of {', '.join(OPTION_NAMES)}, or --activation")
         return wanted or default
     if wanted not in (None, names[stated]):
         reject(stated, f"{given}, as --activation says, or no --activation")

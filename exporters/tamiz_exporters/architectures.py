@@ -39,6 +39,8 @@ _LAYER = {
 }
 #: Of feed-forward blocks without a gate.
 _UNGATED = {name: stored for name, stored in _LAYER.items() if name != "mlp.gate_proj"}
+#: Of BitNet, with a norm before the last product of each block.
+_SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm"}
 #: Of LFM2, whose layers attend or convolve.
 _LFM2 = _LAYER | {"conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
 #: Of keys and values that are made of a latent; `latent_weights` knows the names of the others.
@@ -88,7 +90,7 @@ class Architecture:
         pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
         pairs_everywhere: Whether transformers does so, too.
         fused: Whether q, k and v are one tensor, and gate and up another one.
-        activation: Of the feed-forward block, where a source says none.
+        activation: Of the feed-forward block, where a source says none; empty: it must say it.
         scales_embedding: Whether the embedding is multiplied by the square root of its width.
         norms_from_one: Whether transformers stores the weights of norms less 1.
         global_every: Where layers have a sliding window: of so many layers the last sees all keys;
@@ -151,6 +153,9 @@ class Architecture:
 #: What sources call the soft caps of scores and of logits.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
+_BITNET_2B = Architecture(
+    "BitNetForCausalLM", "bitnet", _LAYER | _SUB_NORMS, activation=RELU2, rope_base=500000.0
+)
 _QWEN35 = Architecture(
     "Qwen3_5ForCausalLM",
     "qwen3_5_text",
@@ -301,6 +306,9 @@ ARCHITECTURES = {
     ),
     "phi3": Architecture("Phi3ForCausalLM", "phi3", fused=True, global_every=0),
     "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
+    # llama.cpp gives it SiLU, which its first models have; BitNet b1.58 2B4T has ReLU².
+    "bitnet": replace(_BITNET_2B, activation="", rope_base=10000.0),
+    "bitnet-b1.58": _BITNET_2B,
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", pairs=True, no_rope_every=4),
     "lfm2": Architecture(
         "Lfm2ForCausalLM",
@@ -377,6 +385,7 @@ HF_ARCHITECTURES = {
         ARCHITECTURES[name].model_type: replace(ARCHITECTURES[name], window=4096)
         for name in ("qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma3")
     },
+    "bitnet": _BITNET_2B,
     "mixtral": WITH_EXPERTS["llama"],
     "deepseek_v3": WITH_SIGMOIDS["deepseek2"],
     "glm4_moe_lite": replace(

@@ -26,6 +26,7 @@ _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
     "llama",
     "arcee",
+    "bitnet",
     "qwen3",
     "qwen3_moe",
     "olmoe",
@@ -139,7 +140,9 @@ CONFIG_FIELDS: dict[str, Field] = {
     "eos_token_id": obeyed("one of the ends"),
     "bos_token_id": obeyed("where generation_config.json is missing"),
     "pad_token_id": obeyed("where generation_config.json is missing"),
-    "quantization_config": obeyed("quant_method mxfp4", only=("gpt_oss",)),
+    "quantization_config": obeyed(
+        "quant_method mxfp4 of gpt_oss, bitnet of the others", only=("gpt_oss", "bitnet", "llama")
+    ),
     "compression_config": refused("quantised weights of another library"),
     "use_bidirectional_attention": obeyed("in embedders", only=["gemma3_text"]),
     "is_encoder_decoder": refused("an encoder beside the decoder"),

@@ -300,7 +300,7 @@ class DecoderGraph(GraphBuilder):
         if self.has(f"{name}/output_gate"):
             gate = self.op("Sigmoid", f"{name}/Sigmoid", self.linear(f"{name}/output_gate", x))
             y = self.op("Mul", f"{name}/Mul_gate", y, gate)
-        return self.linear(f"{name}/o_proj", y)
+        return self.linear(f"{name}/o_proj", self.sub_norm(f"{name}/attn_sub_norm", y))
 
     def projections(self, name: str, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
         """What queries, keys and values are heads of, ``[B, S, heads·D]``."""
@@ -346,7 +346,11 @@ class DecoderGraph(GraphBuilder):
         else:
             hidden = self.linear(f"{name}/up_proj", x)
             hidden = ACTIVATIONS[activation](self, f"{name}/act_fn", hidden)
-        return self.linear(f"{name}/down_proj", hidden)
+        return self.linear(f"{name}/down_proj", self.sub_norm(f"{name}/ffn_sub_norm", hidden))
+
+    def sub_norm(self, name: str, x: ir.Value) -> ir.Value:
+        """The norm before the last product of a block, where it has one (BitNet)."""
+        return self.norm(name, x) if self.has(name) else x
 
     def soft_cap(
         self, name: str, x: ir.Value, cap: float, output: ir.Value | None = None

@@ -223,6 +223,8 @@ class DecoderWeights:
             "mlp.gate_proj": (ffn, hidden),
             "mlp.up_proj": (ffn, hidden),
             "mlp.down_proj": (hidden, ffn),
+            "self_attn.attn_sub_norm": (q,),
+            "mlp.ffn_sub_norm": (ffn,),
             "conv.in_proj": (3 * hidden, hidden),
             "conv.out_proj": (hidden, hidden),
             **dict.fromkeys(_NORMS_OF_HEADS, (config.head_dim,)),

@@ -38,6 +38,7 @@ from tamiz_exporters.latent_weights import HF_LATENTS
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
+from tamiz_exporters.ternary_source import TernarySource
 
 #: What begins the names of a decoder's weights: of a model with its head, without it, and of one
 #: that also reads pictures.
@@ -273,11 +274,15 @@ class HfModel:
         return kv_heads, head_dim
 
     def _check_quantization(self) -> None:
-        """Refuses quantised weights that are not read."""
+        """Notes how quantised weights are read; refuses those that are not."""
         if (group := self._of.group("quantization_config")) is None:
             return
-        if (kind := group.text("quant_method", "")) != "mxfp4":
-            group.reject("quant_method", kind, "mxfp4")
+        mixture = self._traits.mixture
+        expected = "mxfp4" if mixture is not None and mixture.turned else "bitnet"
+        if (kind := group.text("quant_method", "")) != expected:
+            group.reject("quant_method", kind, expected)
+        if kind == "bitnet":
+            self.folder = TernarySource(self.folder, group)
 
     def _check_biases(self) -> None:
         """Refuses biases that the configuration denies: transformers leaves them out."""

@@ -52,6 +52,8 @@ MODELS: dict[str, dict[str, Any]] = {
     **LATENTS,
     "ernie4_5": {"architecture": "ernie4_5", "rope_base": 5e5},
     "arcee": {"architecture": "arcee", "tied": False},
+    "bitnet": {"architecture": "bitnet", "rope_base": 5e5},
+    "bitnet b1.58": {"architecture": "bitnet-b1.58", "rope_base": 5e5},
     "smollm3, layers without rope": {"architecture": "smollm3", "layers": 4},
     "qwen2, yarn": {"architecture": "qwen2", "yarn": (2.0, 128)},
     "lfm2": {"architecture": "lfm2", "layers": 4},

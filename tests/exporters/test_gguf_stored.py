@@ -49,6 +49,7 @@ MODELS: dict[str, dict[str, Any]] = {
     **MIXTURES,
     **LATENTS,
     "arcee": {"architecture": "arcee"},
+    "bitnet": {"architecture": "bitnet"},
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "lfm2": {"architecture": "lfm2", "layers": 4},
     "gemma2": {"architecture": "gemma2", "layers": 3, "window": 8, "soft_caps": (2.0, 3.0)},

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from gguf import GGUFWriter
 
 import tamiz_ops
 from kit import tiny_gguf, tiny_safetensors
@@ -72,6 +73,10 @@ GGUF: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "minicpm3": (
         {**LATENTS["minicpm3"], "epsilon": 1e-3},
         {"minicpm3__rope__scaling__original_context_length": 512},
+    ),
+    "bitnet with the activation of llama.cpp": (
+        {"architecture": "bitnet"},
+        {"bitnet__hidden_activation": "silu"},
     ),
     "lfm2": ({"architecture": "lfm2", "layers": 4}, {}),
     "lfm2, 4 taps and a head": (
@@ -198,6 +203,7 @@ HUGGING_FACE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "arcee": ({"architecture": "arcee"}, {}),
+    "bitnet": ({"architecture": "bitnet"}, {"pad_token_id": 0}),
     "arcee with another activation": ({"architecture": "arcee"}, {"hidden_act": "gelu"}),
     "gemma with another activation": (
         {"architecture": "gemma", "kv_heads": 1, "head_dim": 32, "rotary_dim": 32},
@@ -291,6 +297,26 @@ def test_a_gguf_that_names_no_activation_takes_the_option(tmp_path, name) -> Non
     option = {"gelu_new": "gelu_tanh"}.get(name, name)
     gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", "float32", option)
     check(tmp_path / "dense", json.loads(VALUES.read_text())["hugging face"][f"activation {name}"])
+
+
+def test_a_bitnet_that_names_no_activation_is_asked_for_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("gguf.GGUFWriter.add_string", _but_the_activation(GGUFWriter.add_string))
+    tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(architecture="bitnet"))
+    expected = "hidden_activation: found nothing, expected one of .*, or --activation"
+    with pytest.raises(TamizError, match=expected):
+        gguf.export(str(tmp_path / "tiny.gguf"), tmp_path)
+    (tmp_path / "dense").mkdir()
+    gguf.export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", "float32", "silu")
+    name = "bitnet with the activation of llama.cpp"
+    check(tmp_path / "dense", json.loads(VALUES.read_text())["gguf"][name])
+
+
+def _but_the_activation(add_string: Any) -> Any:
+    def add(writer: GGUFWriter, key: str, value: str) -> None:
+        if not key.endswith("hidden_activation"):
+            add_string(writer, key, value)
+
+    return add
 
 
 def test_a_source_that_names_another_activation_than_the_option_is_refused(tmp_path) -> None:

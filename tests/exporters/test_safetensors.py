@@ -47,6 +47,7 @@ MODELS: dict[str, dict[str, Any]] = {
     **LATENTS,
     "ernie4_5": {"architecture": "ernie4_5", "biases": True, "rope_base": 5e5},
     "arcee": {"architecture": "arcee", "biases": True},
+    "bitnet": {"architecture": "bitnet"},
     "smollm3": {"architecture": "smollm3", "layers": 4},
     "lfm2": {"architecture": "lfm2", "layers": 4},
     "lfm2, 4 taps": {"architecture": "lfm2", "layers": 4, "taps": 4, "tied": False},
@@ -261,7 +262,7 @@ def test_a_longrope_reaches_beyond_its_original_context(tmp_path: Path, plugins:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "quantised": ({"quantization_config": {"bits": 4}}, "quantization_config: found {'bits': 4}"),
+    "quantised": ({"quantization_config": {"quant_method": "gptq"}}, "quant_method: found gptq"),
     "scaling": ({"rope_scaling": {"type": "su"}}, r"rope_scaling\.type: found su"),
     "activation": ({"hidden_act": "laplace"}, "hidden_act: found laplace, expected one of silu"),
     "heads": ({"num_attention_heads": 5}, "num_key_value_heads: found 2, expected a divisor of 5"),

@@ -65,6 +65,13 @@ def write_minicpm3(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     tiny_gguf.write(path, tiny_gguf.random_model(**LATENTS["minicpm3"]), linears)
 
 
+def write_bitnet(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny BitNet: ternary matrices, and norms before the last product of each block."""
+    shape = {"hidden": 256, "ffn": 512, "head_dim": 64, "rotary_dim": 64}
+    model = tiny_gguf.random_model(architecture="bitnet", **shape)
+    tiny_gguf.write(path, model, linears)
+
+
 def write_qwen35(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     """A tiny Qwen 3.5: gated delta nets in place of attention in three of four layers."""
     tiny_gguf.write(path, tiny_gguf.random_model(**DELTA_NETS["qwen35"]), linears)
@@ -98,6 +105,7 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
     "deepseek": (Kind.Q8_0, {}, write_deepseek),
     "minicpm3": (Kind.Q4_1, {}, write_minicpm3),
+    "bitnet": (Kind.TQ2_0, {}, write_bitnet),
     "gpt-oss": (Kind.Q8_0, {}, write_gpt_oss),
     "gpt-oss kv-int8": (Kind.BF16, {"kv-int8": {}}, write_gpt_oss),
 }

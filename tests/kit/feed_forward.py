@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kit.mixtures import ROUTED_SCALE, has_sigmoids
+from kit.tiny_attention import rms_norm
 
 if TYPE_CHECKING:
     from kit.tiny_gguf import TinyModel
@@ -61,13 +62,20 @@ def feed_forward(
         hidden = np.maximum(up, 0) ** 2
     else:
         gate = x @ weights[f"{name}.gate_proj.weight"].T
-        gemma = model.architecture.startswith("gemma")
-        hidden = (_gelu(gate) if gemma else gate / (1 + np.exp(-gate))) * up
+        hidden = _activated(model, gate) * up
+    if (norm := f"{name}.ffn_sub_norm.weight") in weights:
+        hidden = rms_norm(model, hidden, weights[norm])
     return _product(weights, f"{name}.down_proj", hidden)
 
 
 def _product(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
     return x @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0)
+
+
+def _activated(model: TinyModel, x: np.ndarray) -> np.ndarray:
+    if model.architecture.startswith("bitnet"):
+        return np.maximum(x, 0) ** 2
+    return _gelu(x) if model.architecture.startswith("gemma") else x / (1 + np.exp(-x))
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:

@@ -29,6 +29,8 @@ _NAMES = {
     "ffn_norm": "post_attention_layernorm",
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
+    "attn_sub_norm": "self_attn.attn_sub_norm",
+    "ffn_sub_norm": "mlp.ffn_sub_norm",
     "shortconv.in_proj": "conv.in_proj",
     "shortconv.conv": "conv.conv",
     "shortconv.out_proj": "conv.out_proj",

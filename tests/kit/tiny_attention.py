@@ -82,5 +82,8 @@ def attention(model, weights, name, x, visible, turn) -> np.ndarray:
                 weights[f"{name}.sinks.weight"][head] - scores.max(-1)[..., None]
             )
         out[:, :, head] = share / total @ v[:, :, kv_head]
-    y = (out.reshape(*x.shape[:2], -1) * gate) @ weights[f"{name}.o_proj.weight"].T
+    y = out.reshape(*x.shape[:2], -1) * gate
+    if f"{name}.attn_sub_norm.weight" in weights:
+        y = rms_norm(model, y, weights[f"{name}.attn_sub_norm.weight"])
+    y = y @ weights[f"{name}.o_proj.weight"].T
     return y + weights.get(f"{name}.o_proj.bias", 0)

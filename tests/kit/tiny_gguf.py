@@ -179,6 +179,9 @@ def random_model(seed: int = 0, *, tied: bool = True, biases: bool = False, **sh
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(model.head_dim)
             elif model.architecture == "olmoe":
                 weights[f"{name}.self_attn.{norm}.weight"] = 1 + normal(width)
+        if model.architecture.startswith("bitnet"):
+            weights[f"{name}.self_attn.attn_sub_norm.weight"] = 1 + normal(q)
+            weights[f"{name}.mlp.ffn_sub_norm.weight"] = 1 + normal(model.ffn)
         weights |= gpt_oss_weights(model, name, normal)
     weights["model.norm.weight"] = 1 + normal(model.hidden)
     if not tied:
@@ -242,6 +245,8 @@ def write(
         writer.add_residual_scale(model.factors[2])
         writer.add_logit_scale(model.factors[3])
     add_tokenizer(writer)
+    if model.architecture == "bitnet":
+        metadata = {"bitnet__hidden_activation": "relu2", **metadata}
     for key, value in metadata.items():
         name = key.replace("__", ".")
         writer.kv_data[-1].pop(name, None)  # gguf refuses a second value

@@ -38,6 +38,7 @@ CLASSES = {
     "minicpm3": "MiniCPM3ForCausalLM",
     "plm": "PLMForCausalLM",
     "arcee": "ArceeForCausalLM",
+    "bitnet": "BitNetForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
@@ -88,7 +89,7 @@ def model_type(model: TinyModel) -> str:
     names = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
     names |= {"ernie4_5-moe": "ernie4_5_moe", "gpt-oss": "gpt_oss", "glm4moe": "glm4_moe"}
     names |= {"qwen3next": "qwen3_next", "qwen35": "qwen3_5_text"}
-    names |= {"qwen35moe": "qwen3_5_moe_text"}
+    names |= {"qwen35moe": "qwen3_5_moe_text", "bitnet-b1.58": "bitnet"}
     return names.get(model.architecture, model.architecture)
 
 
@@ -169,7 +170,7 @@ def config(model: TinyModel) -> dict[str, Any]:
         }
     if kind == "minicpm3":
         values |= {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}
-    if kind in ("arcee", "plm"):
+    if kind in ("arcee", "plm", "bitnet"):
         values["hidden_act"] = "relu2"
     if kind.startswith("gemma"):
         values |= {"hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}

@@ -39,6 +39,8 @@ class _Family(NamedTuple):
 
 
 FAMILIES = (
+    _Family("BitNet b1.58 2B4T", "bitnet", "bitnet-b1.58"),
+    _Family("BitNet in llama.cpp", "bitnet", "bitnet"),
     _Family("BLOOM", "bloom", "bloom"),
     _Family("Command R", "cohere", "command-r"),
     _Family("DeepSeek V2, V2-Lite", "deepseek_v2", "deepseek2"),
