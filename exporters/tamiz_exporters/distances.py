@@ -6,28 +6,28 @@ import math
 
 import numpy as np
 
-_MPNET_BUCKETS, _MPNET_FARTHEST = 32, 128
 
-
-def mpnet_buckets(longest: int) -> np.ndarray:
-    """Buckets of MPNet, as T5 has them (Raffel et al. 2020).
+def t5_buckets(longest: int, buckets: int, farthest: int) -> np.ndarray:
+    """Buckets of T5 and MPNet (Raffel et al. 2020).
 
     Half of the buckets are for keys behind the query; of each half the first half are exact
-    distances, the others grow up to 128.
+    distances, the others grow up to the farthest.
 
     Args:
         longest: L, tokens of a text at most.
+        buckets: Their number.
+        farthest: Distance from which on all are in the last bucket; above a quarter of `buckets`.
 
     Returns:
         ``int64 [2·L - 1]``, by key - query + L - 1.
     """
     key_behind = np.arange(1 - longest, longest)
-    half = _MPNET_BUCKETS // 2
+    half = buckets // 2
     exact = half // 2
     far = np.abs(key_behind)
     with np.errstate(divide="ignore"):
         grown = np.log(far.astype(np.float32) / np.float32(exact))
-        grown = grown / np.float32(math.log(_MPNET_FARTHEST / exact)) * np.float32(half - exact)
+        grown = grown / np.float32(math.log(farthest / exact)) * np.float32(half - exact)
     grown = np.minimum(exact + np.maximum(grown, 0).astype(np.int64), half - 1)
     found: np.ndarray = np.where(far < exact, far, grown) + half * (key_behind > 0)
     return found

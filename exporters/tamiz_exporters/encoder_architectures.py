@@ -34,7 +34,7 @@ class EncoderArchitecture:
         modules: Modules outside of the layers: name in the graph → in the source.
         layer: What the names of layer 0, 1, … begin with.
         parts: Modules of a layer: name in the graph → in the source, without weight and bias.
-        head: Its classification head.
+        head: Its classification head; None where none is read.
         fused: A layer's modules that hold several → those, in their order.
         fields: Fields of the configuration that have another name here than in BERT's.
         defaults: Values of fields that the configuration may lack.
@@ -43,10 +43,17 @@ class EncoderArchitecture:
         types: Whether there are kinds of tokens.
         norm_first: Whether norms lie before the blocks.
         gated: Whether the feed-forward block is gated.
+        centred: Whether norms subtract the mean.
+        scaled: Whether scores are divided by the root of the size of a head.
         bias: The module that is a bias by distance; empty for none.
         rope: Rotary embeddings by kind of layer: the configuration's key of the base θ, and its
             default; transformers 5 has them in ``rope_parameters``. Empty for none.
         other_prefix: What begins the names of weights instead of `prefix` in some files.
+        other_modules: Names of `modules` in some files, where these have no such tensor.
+        ungated_parts: `parts` where the configuration says that the block is not gated; None where
+            it does not say it.
+        wholes: Classes of which the encoder is a part. They are read beside files of
+            sentence-transformers, which say that the encoder alone is meant.
     """
 
     model_type: str
@@ -55,7 +62,7 @@ class EncoderArchitecture:
     modules: Mapping[str, str]
     layer: str
     parts: Mapping[str, str]
-    head: HeadOf
+    head: HeadOf | None
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
@@ -64,9 +71,14 @@ class EncoderArchitecture:
     types: bool = True
     norm_first: bool = False
     gated: bool = False
+    centred: bool = True
+    scaled: bool = True
     bias: str = ""
     rope: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     other_prefix: str = ""
+    other_modules: Mapping[str, str] = field(default_factory=dict)
+    ungated_parts: Mapping[str, str] | None = None
+    wholes: tuple[str, ...] = ()
 
 
 _EMBEDDINGS = {
@@ -129,6 +141,13 @@ _GTE = {
     "ffn_up": "mlp.up",
     "ffn_down": "mlp.down_proj",
     "ffn_norm": "mlp_ln",
+}
+_T5 = {
+    **{f"attn_{c}": f"layer.0.SelfAttention.{c}" for c in "qkvo"},
+    "attn_norm": "layer.0.layer_norm",
+    "ffn_up": "layer.1.DenseReluDense.wi",
+    "ffn_down": "layer.1.DenseReluDense.wo",
+    "ffn_norm": "layer.1.layer_norm",
 }
 _BERT = EncoderArchitecture(
     model_type="bert",
@@ -282,6 +301,38 @@ ENCODERS: dict[str, EncoderArchitecture] = {
             gated=True,
             rope={_FULL: ("rope_theta", 160000.0)},
             other_prefix="new.",
+        ),
+        EncoderArchitecture(
+            model_type="t5",
+            stem="T5Encoder",
+            prefix="",
+            modules={"embeddings.word": "shared", "norm": "encoder.final_layer_norm"},
+            other_modules={"embeddings.word": "encoder.embed_tokens"},
+            layer="encoder.block.{}",
+            parts=_T5
+            | {
+                "ffn_gate": "layer.1.DenseReluDense.wi_0",
+                "ffn_up": "layer.1.DenseReluDense.wi_1",
+            },
+            ungated_parts=_T5,
+            head=None,
+            fields={
+                "hidden_size": "d_model",
+                "head_dim": "d_kv",
+                "num_attention_heads": "num_heads",
+                "num_hidden_layers": "num_layers",
+                "intermediate_size": "d_ff",
+                "layer_norm_eps": "layer_norm_epsilon",
+            },
+            defaults={"layer_norm_eps": 1e-6},
+            positions=Positions.NONE,
+            types=False,
+            norm_first=True,
+            gated=True,
+            centred=False,
+            scaled=False,
+            bias="encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+            wholes=("T5Model", "T5ForConditionalGeneration"),
         ),
     )
 }

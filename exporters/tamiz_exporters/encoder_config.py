@@ -72,8 +72,10 @@ class EncoderConfig:
     Attributes:
         hidden: H, width of the residual stream.
         heads: Heads.
-        head_dim: Length D of one head; H / heads.
+        head_dim: Length D of one head.
+        scale: What scores are multiplied by.
         epsilon: ε of the norms.
+        centred: Whether norms subtract the mean: LayerNorm; otherwise RMSNorm.
         activation: f of the feed-forward block, of `activations.ACTIVATIONS`.
         gated: Whether the feed-forward block is f(x·Wg) · (x·Wu).
         layers: The layers.
@@ -83,7 +85,7 @@ class EncoderConfig:
         padding: The id of padding, which positions may begin behind.
         types: Kinds of tokens that the run tells apart; 1: all tokens get the same vector.
         bias: Whether a bias by distance, ``float32 [1, heads, 2·L - 1]`` by key - query + L - 1, is
-            added to scores.
+            added to scores. Without a table of positions, its ends hold for greater distances.
         disentangled: Scores of DeBERTa; None for none.
         head: None where the output is the hidden states.
     """
@@ -91,7 +93,9 @@ class EncoderConfig:
     hidden: int
     heads: int
     head_dim: int
+    scale: float
     epsilon: float
+    centred: bool
     activation: str
     gated: bool
     layers: tuple[EncoderLayer, ...]

@@ -12,7 +12,7 @@ from tamiz_exporters.source_fields import (
     refused,
 )
 
-_MODERN, _DEBERTA, _ALBERT = ["modernbert"], ["deberta-v2"], ["albert"]
+_MODERN, _DEBERTA, _ALBERT, _T5 = ["modernbert"], ["deberta-v2"], ["albert"], ["t5"]
 _ROTARY = ["modernbert", "nomic_bert", "gte"]
 _WIDENED = ["albert", "electra", "deberta-v2"]
 _PADDED = ["roberta", "xlm-roberta", "camembert"]
@@ -61,15 +61,24 @@ ENCODER_FIELDS: dict[str, Field] = {
     "classifier_pooling": obeyed_by(_MODERN),
     "classifier_activation": obeyed_by(_MODERN),
     "position_embedding_type": refused("scores by distance of BERT", "absolute"),
-    "relative_attention_num_buckets": refused("another number of buckets than 32", 32),
+    "relative_attention_num_buckets": obeyed("32 in MPNet", _T5, harmless=(32,)),
+    "relative_attention_max_distance": obeyed_by(_T5),
+    "feed_forward_proj": obeyed_by(_T5, "the activation, and whether the block is gated"),
+    "d_model": obeyed("hidden_size of T5"),
+    "d_kv": obeyed("size of a head of T5"),
+    "d_ff": obeyed("intermediate_size of T5"),
+    "num_layers": obeyed("num_hidden_layers of T5"),
+    "num_heads": obeyed("num_attention_heads of T5"),
+    "layer_norm_epsilon": obeyed("layer_norm_eps of T5"),
     "conv_kernel_size": refused("a convolution behind the first layer"),
     "attention_head_size": refused("heads of another size than hidden_size / heads"),
     "rope_scaling": refused("a stretched rotary embedding"),
     "quantization_config": CONFIG_FIELDS["quantization_config"],
     "compression_config": CONFIG_FIELDS["compression_config"],
-    "is_encoder_decoder": refused("a decoder behind the encoder"),
+    "is_encoder_decoder": obeyed("the encoder is exported alone", _T5),
     "add_cross_attention": CONFIG_FIELDS["add_cross_attention"],
     "pruned_heads": CONFIG_FIELDS["pruned_heads"],
+    **no_effect("feed_forward_proj says it", "dense_act_fn", "is_gated_act"),
     **no_effect("read by the tokenizer", "bos_token_id", "eos_token_id", "cls_token_id"),
     **no_effect(
         "training only",
@@ -78,8 +87,10 @@ ENCODER_FIELDS: dict[str, Field] = {
         "classifier_dropout",
         "classifier_dropout_prob",
         "dropout",
+        "dropout_rate",
         "embedding_dropout",
         "hidden_dropout_prob",
+        "initializer_factor",
         "initializer_cutoff_factor",
         "mlp_dropout",
         "pooler_dropout",
@@ -91,8 +102,11 @@ ENCODER_FIELDS: dict[str, Field] = {
     **no_effect(
         "of heads that are not exported",
         "decoder_bias",
+        "decoder_start_token_id",
         "legacy",
+        "num_decoder_layers",
         "pooler_hidden_size",
+        "scale_decoder_outputs",
         "sparse_pred_ignore_index",
         "sparse_prediction",
         "summary_activation",
@@ -116,6 +130,7 @@ ENCODER_FIELDS: dict[str, Field] = {
         "sentence_transformers",
         "tie_word_embeddings",
         "down_scale_factor",
+        "n_positions",
         "net_structure_type",
         "num_memory_blocks",
         "gap_size",

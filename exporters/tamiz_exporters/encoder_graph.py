@@ -6,9 +6,10 @@ For every layer, with x the residual stream and norm the LayerNorm:
     x       = norm(x + softmax(q·Kᵀ / sqrt(D) + bias + mask)·V·Wo)
     x       = norm(x + f(x·Wu)·Wd)
 
-Optional parts: norms before the blocks (ModernBERT), rotary embedding, a window, a bias by distance
-(MPNet), scores between contents and distances (DeBERTa), a gated feed-forward block, and a head
-that makes logits of the first token or of the mean.
+Optional parts: norms before the blocks (ModernBERT), RMSNorm and scores without a scale (T5),
+rotary embedding, a window, a bias by distance (MPNet, T5), scores between contents and distances
+(DeBERTa), a gated feed-forward block, and a head that makes logits of the first token or of the
+mean.
 """
 
 from __future__ import annotations
@@ -113,10 +114,11 @@ class _Encoder(GraphBuilder):
             where = self.positions(name)
             row = self.op("Gather", f"{name}/position/Gather", table, where, axis=0)
             x = self.op("Add", f"{name}/position/Add", x, row)
-        # ELECTRA and ALBERT norm before they widen, DeBERTa after it.
-        if not self.wide_norm():
+        # ELECTRA and ALBERT norm before they widen, DeBERTa after it, T5 not at all.
+        normed = self.known("embeddings.norm")
+        if normed and not self.wide_norm():
             x = self.norm(f"{name}/norm", x, "embeddings.norm")
-        if "embeddings.projection.weight" in self.initializers:
+        if self.known("embeddings.projection"):
             x = self.linear(f"{name}/projection", x)
         return self.norm(f"{name}/norm", x, "embeddings.norm") if self.wide_norm() else x
 
@@ -167,8 +169,12 @@ class _Encoder(GraphBuilder):
         """``[1, heads, S, S]``."""
         table = self.initializers["attention.bias"]
         assert table.shape is not None
-        middle = self.constant(int(table.shape[2]) // 2)  # type: ignore[arg-type]
-        column = self.op("Add", "/bias/Add", self.distances, middle)
+        reach = int(table.shape[2]) // 2  # type: ignore[arg-type]
+        distances = self.distances
+        if self.config.positions is Positions.NONE:  # texts may be longer than the table reaches
+            ends = self.constant(-reach), self.constant(reach)
+            distances = self.op("Clip", "/bias/Clip", distances, *ends)
+        column = self.op("Add", "/bias/Add", distances, self.constant(reach))
         return self.op("Gather", "/bias/Gather", table, column, axis=2)
 
     def layer(self, name: str, layer: EncoderLayer, x: ir.Value) -> ir.Value:
@@ -188,11 +194,13 @@ class _Encoder(GraphBuilder):
         return f"{module}.weight" in self.initializers
 
     def norm(self, name: str, x: ir.Value, module: str, output: ir.Value | None = None) -> ir.Value:
+        epsilon = self.config.epsilon
+        if not self.config.centred:
+            return self.rms_norm(name, x, epsilon, output)
         inputs = [x, self.initializers[f"{module}.weight"]]
         if f"{module}.bias" in self.initializers:
             inputs.append(self.initializers[f"{module}.bias"])
         node = f"{name}/LayerNormalization"
-        epsilon = self.config.epsilon
         return self.op("LayerNormalization", node, *inputs, output=output, axis=-1, epsilon=epsilon)
 
     def heads(self, name: str, suffix: str, x: ir.Value, perm: list[int]) -> ir.Value:
@@ -206,9 +214,6 @@ class _Encoder(GraphBuilder):
             self.linear(f"{name}/{part}", x, f"{layer.weights}.{part}")
             for part in ("attn_q", "attn_k", "attn_v")
         )
-        scale = config.head_dim**-0.5
-        if config.disentangled is not None:
-            scale = (config.head_dim * (1 + len(config.disentangled.parts))) ** -0.5
         q = self.heads(at, "_q", q, turned)
         if layer.rotary is None:
             k = self.heads(at, "_k", k, [0, 2, 3, 1])
@@ -218,10 +223,11 @@ class _Encoder(GraphBuilder):
             k = self.heads(at, "_k", k, turned)
             k = rotate(self, f"{at}/rotary_k", tables, layer.rotary, config.head_dim, k)
             k = self.op("Transpose", f"{at}/Transpose_1", k, perm=[0, 1, 3, 2])
-        q = self.op("Mul", f"{at}/Mul", q, self.constant(scale, np.float32))
+        if config.scale != 1:
+            q = self.op("Mul", f"{at}/Mul", q, self.constant(config.scale, np.float32))
         scores = self.op("MatMul", f"{at}/MatMul", q, k)
         if config.disentangled is not None:
-            scores = self.disentangled(at, layer.weights, scores, q, k, scale)
+            scores = self.disentangled(at, layer.weights, scores, q, k)
         if self.shared_bias is not None:
             scores = self.op("Add", f"{at}/Add_bias", scores, self.shared_bias)
         scores = self.op("Add", f"{at}/Add", scores, self.masks[layer.reach])
@@ -233,7 +239,7 @@ class _Encoder(GraphBuilder):
         return self.linear(f"{name}/attn_o", y, f"{layer.weights}.attn_o")
 
     def disentangled(
-        self, name: str, weights: str, scores: ir.Value, q: ir.Value, k: ir.Value, scale: float
+        self, name: str, weights: str, scores: ir.Value, q: ir.Value, k: ir.Value
     ) -> ir.Value:
         """Adds q_i · Pk[δ(i, j)] and k_j · Pq[δ(i, j)]; q and the rows Pq are scaled."""
         assert self.config.disentangled is not None
@@ -248,7 +254,7 @@ class _Encoder(GraphBuilder):
                 found = self.op("GatherElements", f"{at}/GatherElements", of_rows, index, axis=-1)
             else:
                 key = self.op("Transpose", f"{at}/Transpose", k, perm=[0, 1, 3, 2])
-                key = self.op("Mul", f"{at}/Mul", key, self.constant(scale, np.float32))
+                key = self.op("Mul", f"{at}/Mul", key, self.constant(self.config.scale, np.float32))
                 of_rows = self.op("MatMul", f"{at}/MatMul", key, table)
                 turned = self.op("Transpose", f"{at}/Transpose_1", row, perm=[1, 0])
                 index = self.op("Expand", f"{at}/Expand", turned, shape)

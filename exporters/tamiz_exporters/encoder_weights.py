@@ -75,9 +75,10 @@ class EncoderWeights:
                 tensor = self._find(f"{self.prefix}{modules[name]}.weight", rows, self.width)
                 packable = name == "embeddings.word"
                 yield Weight(f"{name}.weight", tensor, embedding=True, packable=packable)
-        hidden, module = config.hidden, self.prefix + modules["embeddings.norm"]
-        narrow = config.disentangled is None
-        yield from self._norm("embeddings.norm", module, self.width if narrow else hidden)
+        hidden = config.hidden
+        if "embeddings.norm" in modules:
+            module, narrow = self.prefix + modules["embeddings.norm"], config.disentangled is None
+            yield from self._norm("embeddings.norm", module, self.width if narrow else hidden)
         projection = "embeddings.projection"
         if self.width != hidden or self.traits.model_type == "albert":
             yield from self._linear(
@@ -108,9 +109,14 @@ class EncoderWeights:
         return f"{self.prefix}{self.traits.layer.format(number)}{inside}"
 
     def _shape(self, part: str) -> tuple[int, int]:
-        hidden, ffn = self.config.hidden, self.ffn
-        wide = {"ffn_up": (ffn, hidden), "ffn_gate": (ffn, hidden), "ffn_down": (hidden, ffn)}
-        return wide.get(part, (hidden, hidden))
+        hidden, ffn, inner = self.config.hidden, self.ffn, self.config.heads * self.config.head_dim
+        shapes = {
+            **dict.fromkeys(("attn_q", "attn_k", "attn_v"), (inner, hidden)),
+            "attn_o": (hidden, inner),
+            **dict.fromkeys(("ffn_up", "ffn_gate"), (ffn, hidden)),
+            "ffn_down": (hidden, ffn),
+        }
+        return shapes.get(part, (hidden, hidden))
 
     def _stored(self, part: str, rows: int) -> tuple[str, int, range | None]:
         """The module that holds a part, its rows, and which of them."""
@@ -122,7 +128,7 @@ class EncoderWeights:
 
     def _head(self) -> Iterator[Weight]:
         head, names = self.config.head, self.traits.head
-        if head is None:
+        if head is None or names is None:
             return
         hidden, last = self.config.hidden, len(names.modules) - 1
         for number, module in enumerate(names.modules):

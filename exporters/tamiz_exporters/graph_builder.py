@@ -104,7 +104,9 @@ class GraphBuilder:
         converted = [ir.convenience.convert_attribute(*pair) for pair in attributes.items()]
         self.nodes.append(ir.Node(DOMAIN, op_type, inputs, converted, outputs=outputs, name=name))
 
-    def rms_norm(self, name: str, x: ir.Value, epsilon: float) -> ir.Value:
+    def rms_norm(
+        self, name: str, x: ir.Value, epsilon: float, output: ir.Value | None = None
+    ) -> ir.Value:
         """w · x / sqrt(mean(x²) + ε)."""
         square = self.op("Pow", f"{name}/Pow", x, self.constant(2.0, np.float32))
         mean = self.op("ReduceMean", f"{name}/ReduceMean", square, self.constant([-1]), keepdims=1)
@@ -112,7 +114,7 @@ class GraphBuilder:
         root = self.op("Sqrt", f"{name}/Sqrt", added)
         inverse = self.op("Div", f"{name}/Div", self.constant(1.0, np.float32), root)
         scaled = self.op("Mul", f"{name}/Mul", x, inverse)
-        return self.op("Mul", f"{name}/Mul_1", self.weight(name), scaled)
+        return self.op("Mul", f"{name}/Mul_1", self.weight(name), scaled, output=output)
 
     def weight(self, name: str, part: str = "weight") -> ir.Value:
         """The constant of a module: `name` is its path with slashes, ``/model/norm``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES
 from tamiz_exporters.companions import CONFIG
 from tamiz_exporters.decoder_config import Rotary
-from tamiz_exporters.distances import deberta_buckets, mpnet_buckets
-from tamiz_exporters.encoder_architectures import ENCODERS
+from tamiz_exporters.distances import deberta_buckets, t5_buckets
+from tamiz_exporters.encoder_architectures import ENCODERS, EncoderArchitecture
 from tamiz_exporters.encoder_config import (
     Disentangled,
     EncoderConfig,
@@ -45,6 +46,7 @@ def is_encoder(config: dict[str, Any]) -> bool:
         return False
     names = config.get("architectures") or [f"{traits.stem}Model"]
     known = {f"{traits.stem}{ending}" for ending in (*_HIDDEN_STATES, _CLASSIFIES)}
+    known.update(traits.wholes)
     return isinstance(names, list) and len(names) == 1 and names[0] in known
 
 
@@ -68,33 +70,36 @@ class HfEncoder:
         """
         written = Fields(path / CONFIG, read_json(path / CONFIG))
         kind = written.text("model_type", "")
-        self._traits = traits = ENCODERS[kind]
         self._of = of = written.obeyed(kind, ENCODER_FIELDS)
         self.folder = SafetensorsFolder(path, _COUNTS)
         names = of.given("architectures") or [""]
+        if names[0] in ENCODERS[kind].wholes and not is_embedder(path):
+            expected = f"{ENCODERS[kind].stem}Model, or files of sentence-transformers beside it"
+            of.reject("architectures", names[0], f"{expected}: the encoder alone is exported")
+        self._traits = traits = self._read_traits(ENCODERS[kind])
         classifies = names[0].endswith(_CLASSIFIES) and not is_embedder(path)
         word = f"{traits.modules['embeddings.word']}.weight"
         prefixes = (traits.prefix, traits.other_prefix)
         self._prefix = next((p for p in prefixes if f"{p}{word}" in self.folder.tensors), "")
         hidden, heads = self._positive("hidden_size"), self._positive("num_attention_heads")
-        if hidden % heads:
-            of.reject("num_attention_heads", heads, f"a divisor of {hidden}")
-        if of.given("head_dim") not in (None, hidden // heads):
-            of.reject("head_dim", of.given("head_dim"), f"{hidden // heads}")
+        head_dim, disentangled = self._head_dim(hidden, heads), self._disentangled()
+        sums = 1 + len(disentangled.parts) if disentangled is not None else 1
         self.config = EncoderConfig(
             hidden=hidden,
             heads=heads,
-            head_dim=hidden // heads,
+            head_dim=head_dim,
+            scale=(head_dim * sums) ** -0.5 if traits.scaled else 1.0,
             epsilon=of.number(self._name("layer_norm_eps"), self._default("layer_norm_eps")),
-            activation=self._activation("hidden_act"),
+            centred=traits.centred,
+            activation=self._activation(),
             gated=traits.gated,
-            layers=self._layers(hidden // heads),
+            layers=self._layers(head_dim),
             norm_first=traits.norm_first,
             positions=self._positions(),
             padding=self._padding(),
             types=self._types(),
             bias=bool(traits.bias),
-            disentangled=self._disentangled(),
+            disentangled=disentangled,
             head=self._head() if classifies else None,
         )
 
@@ -104,9 +109,6 @@ class HfEncoder:
         positions = None
         if self.config.positions is not Positions.NONE:
             positions = of.positive("max_position_embeddings")
-        buckets = None
-        if self.config.bias:
-            buckets = mpnet_buckets(of.positive("max_position_embeddings"))
         return EncoderWeights(
             source=self.folder,
             prefix=self._prefix,
@@ -116,8 +118,45 @@ class HfEncoder:
             ffn=self._positive("intermediate_size"),
             vocabulary=of.positive("vocab_size"),
             positions=positions,
-            bias_buckets=buckets,
+            bias_buckets=self._bias_buckets(positions) if self.config.bias else None,
         )
+
+    def _read_traits(self, traits: EncoderArchitecture) -> EncoderArchitecture:
+        """The traits as this file has them: names of modules, and T5's forms of feed-forward."""
+        tensors = self.folder.tensors
+        modules = dict(traits.modules)
+        for name, other in traits.other_modules.items():
+            if f"{modules[name]}.weight" not in tensors and f"{other}.weight" in tensors:
+                modules[name] = other
+        form = self._feed_forward_form()
+        if traits.ungated_parts is None or form[0] == "gated":
+            return replace(traits, modules=modules)
+        return replace(traits, modules=modules, parts=traits.ungated_parts, gated=False)
+
+    def _feed_forward_form(self) -> list[str]:
+        """T5's field, ``relu`` or ``gated-gelu``, at its hyphens."""
+        return self._of.text("feed_forward_proj", "relu").split("-")
+
+    def _head_dim(self, hidden: int, heads: int) -> int:
+        of, name = self._of, self._name("head_dim")
+        if name != "head_dim":  # of its own
+            return of.positive(name)
+        if hidden % heads:
+            of.reject("num_attention_heads", heads, f"a divisor of {hidden}")
+        if of.given(name) not in (None, hidden // heads):
+            of.reject(name, of.given(name), f"{hidden // heads}")
+        return hidden // heads
+
+    def _bias_buckets(self, positions: int | None) -> np.ndarray:
+        """The bucket of each distance, up to the longest text, or to where the last one begins."""
+        of = self._of
+        count = of.positive("relative_attention_num_buckets", 32)
+        farthest = of.positive("relative_attention_max_distance", 128)
+        if count % 4 or farthest <= count // 4:
+            found = f"{count} up to a distance of {farthest}"
+            expected = "a multiple of 4, and a distance beyond a quarter of it"
+            of.reject("relative_attention_num_buckets", found, expected)
+        return t5_buckets(positions or farthest + 1, count, farthest)
 
     def _name(self, key: str) -> str:
         return self._traits.fields.get(key, key)
@@ -128,10 +167,16 @@ class HfEncoder:
     def _positive(self, key: str) -> int:
         return self._of.positive(self._name(key))
 
-    def _activation(self, key: str) -> str:
-        name = self._of.text(self._name(key), self._default(key) or "gelu")
+    def _activation(self) -> str:
+        key = self._name("hidden_act")
+        name = self._of.text(key, self._default("hidden_act") or "gelu")
+        if self._traits.ungated_parts is not None:
+            key, form = "feed_forward_proj", self._feed_forward_form()
+            name = "gelu_new" if form == ["gated", "gelu"] else form[-1]  # as transformers
+            if len(form) > 2 or (len(form) == 2 and form[0] != "gated"):
+                name = "-".join(form)
         if name not in HF_NAMES:
-            self._of.reject(self._name(key), name, f"one of {', '.join(HF_NAMES)}")
+            self._of.reject(key, name, f"one of {', '.join(HF_NAMES)}")
         return HF_NAMES[name]
 
     def _padding(self) -> int:
@@ -230,6 +275,8 @@ class HfEncoder:
 
     def _head(self) -> Head:
         of, head = self._of, self._traits.head
+        if head is None:
+            of.reject("architectures", "a class with a head", f"{self._traits.stem}Model")
         acts = []
         for name in head.activations:
             given = of.text(name[1:], "gelu") if name.startswith("=") else name

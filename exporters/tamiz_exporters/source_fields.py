@@ -70,9 +70,9 @@ def _numbers(*values: Any) -> bool:
     return all(type(value) in (int, float) for value in values)
 
 
-def obeyed(note: str = "", only: Iterable[str] = ()) -> Field:
-    """A field that is read; in other kinds of models than `only` it is refused."""
-    return Field(Treatment.OBEYED, note, only=tuple(only))
+def obeyed(note: str = "", only: Iterable[str] = (), harmless: tuple[Any, ...] = ()) -> Field:
+    """A field that is read; in other kinds of models than `only` it is refused, or `harmless`."""
+    return Field(Treatment.OBEYED, note, (*harmless, *_NOTHING), tuple(only))
 
 
 def obeyed_by(only: Iterable[str], note: str = "") -> Field:

@@ -81,7 +81,10 @@ def test_every_field_of_transformers_is_declared() -> None:
     ("BertModel", {"hidden_act": "novelty"}, "hidden_act: found novelty"),
     ("BertModel", {"num_attention_heads": 7}, "a divisor of 64"),
     ("BertModel", {"vocab_size": 51}, "embeddings.word_embeddings.weight: found 50 x 64"),
-    ("MPNetModel", {"relative_attention_num_buckets": 16}, "another number of buckets"),
+    ("MPNetModel", {"relative_attention_num_buckets": 16}, "found 16, expected 32"),
+    ("T5EncoderModel", {"relative_attention_num_buckets": 30}, "a multiple of 4"),
+    ("T5EncoderModel", {"feed_forward_proj": "gated-novelty"}, "found novelty"),
+    ("T5EncoderModel", {"architectures": ["T5Model"]}, "T5Model, expected T5EncoderModel"),
     ("DebertaV2Model", {"conv_kernel_size": 3}, "a convolution"),
     ("DebertaV2Model", {"pos_att_type": ["c2c"]}, "some of c2p and p2c"),
     ("ModernBertForSequenceClassification", {"classifier_pooling": "max"}, "cls or mean"),
@@ -123,6 +126,18 @@ def test_modules_of_a_cross_encoder_keep_its_head(
     (folder / "config_sentence_transformers.json").write_text(settings)
     found = run(export(str(folder), tmp_path / "dense", plugins))
     assert (found.ndim == 2) == head
+
+
+def test_the_encoder_of_a_whole_t5_is_read(tmp_path: Path, plugins: Plugins) -> None:
+    """Beside modules of sentence-transformers; its embedding may have its other name."""
+    model = MODELS["T5EncoderModel"]
+    tensors = random_tensors(model["shapes"])
+    bare = export(str(write(tmp_path / "bare", "T5EncoderModel")), tmp_path / "a", plugins)
+    tensors["encoder.embed_tokens.weight"] = tensors.pop("shared.weight")
+    whole = {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}
+    folder = write_folder(tmp_path / "hf", model["config"] | whole, tensors)
+    (folder / "modules.json").write_text('[{"path": "", "type": "sentence_transformers.Any"}]')
+    assert (run(export(str(folder), tmp_path / "b", plugins)) == run(bare)).all()
 
 
 def test_16_bit_weights_stay(tmp_path: Path, plugins: Plugins) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import tamiz
 from kit.encoders import write_tokenizer
-from kit.hf_encoders import KINDS, network_of
+from kit.hf_encoders import HEADLESS, KINDS, network_of
 from tamiz.plugins import Plugins
 from tamiz.survey.export import export
 
@@ -36,7 +36,7 @@ def made(kind: str, folder: Path, head: str, **changes: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *HEADLESS])
 def test_embeddings_are_those_of_the_library(kind: str, tmp_path: Path, plugins: Plugins) -> None:
     folder = made(kind, tmp_path / "hf", "Model")
     model = library.SentenceTransformer(str(folder), device="cpu")

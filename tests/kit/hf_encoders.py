@@ -46,6 +46,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "XLMRoberta": {"type_vocab_size": 1},
     "Camembert": {"type_vocab_size": 1},
 }
+#: Encoders of models that also have a decoder; of no class with a head.
+HEADLESS: dict[str, dict[str, Any]] = {
+    "T5Encoder": {
+        **{"d_model": 64, "d_ff": 128, "num_layers": 2, "num_heads": 4, "d_kv": 24},
+        "feed_forward_proj": "gated-gelu",
+    },
+}
 
 
 def network_of(kind: str, folder: Path, head: str = "Model", **changes: Any) -> Any:
@@ -54,7 +61,9 @@ def network_of(kind: str, folder: Path, head: str = "Model", **changes: Any) -> 
     import transformers
 
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**{**SHAPE, **KINDS[kind], **changes})
+    settings = {"vocab_size": WORDS, **HEADLESS[kind]} if kind in HEADLESS else SHAPE | KINDS[kind]
+    config_class = getattr(transformers, f"{kind.removesuffix('Encoder')}Config")
+    config = config_class(**(settings | changes))
     network = getattr(transformers, f"{kind}{head}")(config).eval()
     for parameter in network.parameters():  # away from 1 and 0, so that each of them matters
         parameter.data += 0.05 * torch.randn_like(parameter)

@@ -18,6 +18,7 @@ from kit.encoders import write_transformer
 from tamiz.plugins import Plugins
 from tamiz.survey.export import export
 from tamiz_passes.clean_up import CleanUp
+from tamiz_passes.rms_norm import RecogniseRMSNorm
 from tamiz_passes.text_attention import RecogniseTextAttention
 
 MODELS = json.loads(
@@ -28,7 +29,8 @@ MODELS = json.loads(
 def recognised(path: Path) -> tuple[ir.Model, list[str]]:
     """A graph after the pass, and its notes."""
     model = ir.external_data.load_to_model(ir.load(path))
-    CleanUp()(model)
+    for first in (CleanUp(), RecogniseRMSNorm()):
+        first(model)
     each = RecogniseTextAttention()
     each(model)
     return model, [note.reason for note in each.notes]
