@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from tamiz.api import DATA, MODEL, TamizError, file_inside, map_tensors
+from tamiz.api import DATA, MODEL, TamizError, file_inside, map_tensors, mark_unknown_sizes
 
 #: Offsets in the data file, in bytes: a page, so that every mapped tensor starts on one.
 ALIGNMENT = 4096
@@ -50,7 +50,7 @@ def load_model(path: Path) -> ir.Model:
         path: The .onnx file.
 
     Returns:
-        The model; external tensors are mapped when used.
+        The model; external tensors are mapped when used, sizes such as -1 are unknown.
 
     Raises:
         TamizError: If the file is no ONNX model or holds a Loop, or external data is missing, too
@@ -78,6 +78,7 @@ def load_model(path: Path) -> ir.Model:
     for tensor in _external_tensors(model):
         _check_external(path, tensor)
     map_tensors(model, path.absolute().parent)
+    mark_unknown_sizes(model)
     return model
 
 

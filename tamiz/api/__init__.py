@@ -52,6 +52,7 @@ from tamiz.files.errors import TamizError
 from tamiz.files.external_data import inside as file_inside
 from tamiz.files.mapping import map_tensors
 from tamiz.files.text_file import read_json, read_text, write_json
+from tamiz.files.unknown_sizes import mark_unknown_sizes
 from tamiz.interface.end_names import END_NAMES, END_OR_TAG, MESSAGE_END, ends_of_turns
 from tamiz.interface.metadata import (
     CACHE,
@@ -159,6 +160,7 @@ __all__ = [
     "largest_in_rows",
     "linear_at",
     "map_tensors",
+    "mark_unknown_sizes",
     "offer",
     "output_of",
     "present_of",

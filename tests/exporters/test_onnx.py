@@ -221,6 +221,22 @@ def test_impossible_dimensions_are_refused(tmp_path, dims) -> None:
         export(write(tmp_path / "in", model), tmp_path)
 
 
+def test_sizes_that_stand_for_unknown_ones_are_unknown(tmp_path) -> None:
+    model = make_model()
+    rows, columns = model.graph.input[0].type.tensor_type.shape.dim
+    rows.dim_value, columns.dim_param = -1, "?"
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = -1
+    target = export(write(tmp_path / "in", model), tmp_path)
+    session = ort.InferenceSession(target / "model.onnx")
+    assert session.get_inputs()[0].shape == [None, None]
+    graph = onnx.load(target / "model.onnx", load_external_data=False).graph
+    for dim in (
+        *graph.input[0].type.tensor_type.shape.dim,
+        graph.output[0].type.tensor_type.shape.dim[0],
+    ):
+        assert dim.WhichOneof("value") is None
+
+
 def test_tensors_of_strings_are_refused(tmp_path) -> None:
     model = make_model()
     text: Any = [b"a"]

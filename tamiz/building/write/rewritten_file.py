@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tamiz.files.errors import TamizError, blaming, did_you_mean, naming
 from tamiz.files.mapping import map_tensors
 from tamiz.files.scratch import WRITTEN, held_folder
+from tamiz.files.unknown_sizes import mark_unknown_sizes
 from tamiz.interface.metadata import DOMAIN
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def _load(source: Path) -> tuple[ir.Model, bool]:
         raise TamizError(f"{source}: found no outputs, expected at least one")
     outside = any(isinstance(tensor, ir.ExternalTensor) for tensor in _tensors(model))
     map_tensors(model, source.absolute().parent)
+    mark_unknown_sizes(model)
     return model, outside
 
 
