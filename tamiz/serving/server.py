@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import socket
 import stat
@@ -21,6 +22,8 @@ from tamiz.system.open_files import raise_open_files
 
 #: Bytes of the headers of a request; connections at once; seconds that an idle one stays open.
 _HEADERS, _CONNECTIONS, _IDLE = 32 << 10, 4096, 30
+#: A family of addresses that names have and that the system does not, such as IPv6.
+_ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 @dataclass(frozen=True)
@@ -127,20 +130,37 @@ def _bound(address: Address) -> list[socket.socket]:
     Raises:
         TamizError: Another program listens there, or this machine has no such address.
     """
-    sockets = []
+    sockets: list[socket.socket] = []
+    absent = None
     try:
         for family, place in _places(address):
-            sockets.append(socket.socket(family))
-            sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:  # the other family has a socket of its own
-                sockets[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sockets[-1].bind(place)
+            try:
+                sockets.append(_socket(family, place))
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+                absent = error
+        if absent is not None and not sockets:
+            raise absent
     except OSError as error:
         for each in sockets:
             each.close()
         other = "--port=0, which takes a free one" if address.uds is None else "another --uds"
         raise TamizError(f"{address}: cannot listen: {error.strerror}; try {other}") from error
     return sockets
+
+
+def _socket(family: int, place: Any) -> socket.socket:
+    made = socket.socket(family)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # the other family has a socket of its own
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(place)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _places(address: Address) -> Iterator[tuple[int, Any]]:

@@ -34,8 +34,17 @@ def test_a_host_of_another_machine_is_refused() -> None:
         make(Address("192.0.2.1"))
 
 
-def test_a_name_of_a_host_gets_all_its_addresses() -> None:
+def test_a_family_that_the_system_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container `localhost` often has an address of IPv6, which nothing can bind."""
+    found = [
+        (socket.AF_INET6, 1, 6, "", ("2001:db8::1", 0)),
+        (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     make(Address("localhost", 0))
+    found.pop()
+    with pytest.raises(TamizError, match="localhost:0: cannot listen: "):
+        make(Address("localhost", 0))
 
 
 def test_a_socket_in_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
