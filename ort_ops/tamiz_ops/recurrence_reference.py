@@ -1,4 +1,4 @@
-"""A gated delta net in NumPy and float64, and the layout of what it keeps of a sequence."""
+"""A gated delta net in NumPy and float64, and its sizes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops.recurrent_layout import RecurrentLayout, tokens_of
+
 Array = npt.NDArray[Any]
 
-#: Tokens of a block; so many can be forgotten.
-BLOCK = 16
-_HEADER, _STATES, _LINE = 16, 3, 16
 _UNIT_EPSILON = 1e-6
 
 
@@ -45,25 +44,15 @@ class DeltaNetSizes:
         return 2 * self.key_heads * self.d_k + self.value_heads * self.d_v
 
     @property
-    def rows(self) -> int:
-        """Tokens whose inputs are kept."""
-        return 2 * BLOCK + self.taps - 1
-
-    @property
-    def row(self) -> int:
-        """Floats of such a token, in a key head."""
-        return -(-(2 * self.d_k + self.group * (self.d_v + 2)) // _LINE) * _LINE
+    def layout(self) -> RecurrentLayout:
+        """What a key head keeps of a sequence."""
+        inputs = 2 * self.d_k + self.group * (self.d_v + 2)
+        return RecurrentLayout(self.taps, inputs, (self.group, self.d_k, self.d_v))
 
     @property
     def size(self) -> int:
         """Floats that a key head keeps of a sequence."""
-        return _HEADER + self.rows * self.row + _STATES * self.group * self.d_k * self.d_v
-
-    def parts(self, state: Array) -> tuple[Array, Array, Array]:
-        """Views of what a key head keeps: numbers of tokens, rows, states ``[3, group, …]``."""
-        end = _HEADER + self.rows * self.row
-        matrices = state[end:].reshape(_STATES, self.group, self.d_k, self.d_v)
-        return state[:_HEADER], state[_HEADER:end].reshape(self.rows, self.row), matrices
+        return self.layout.size
 
 
 def gated_delta_net(
@@ -92,32 +81,17 @@ def gated_delta_net(
     d_k = (taps.shape[1] - heads * d_v) // (2 * key_heads)
     sizes = DeltaNetSizes(key_heads, heads, d_k, d_v, len(taps))
     x = [value.astype(np.float64) for value in (qkv, b, a)]
-    rows = [(row, row, 0, attention_mask.shape[1] - qkv.shape[1]) for row in range(len(qkv))]
-    counts = [qkv.shape[1]] * len(rows)
-    if sequences is not None and len(sequences):
-        assert slots is not None
-        counts = [abs(int(count)) for count in sequences[:, 1]]
-        firsts = np.cumsum([0, *counts]).tolist()
-        begins = sequences[:, 0].tolist()
-        rows = list(zip([0] * len(counts), slots.tolist(), firsts, begins, strict=False))
-    else:
-        shown = attention_mask[:, -qkv.shape[1] :, None] != 0
-        x = [np.where(shown, value, 0) for value in x]
     present, y = past.astype(np.float64), np.zeros(z.shape)
-    for (row, slot, first, begin), count in zip(rows, counts, strict=True):
-        for token in range(begin, begin + count):
-            at = row, first + token - begin
-            inputs = [value[at] for value in x]
-            for head in range(key_heads):
-                group = range(sizes.group)
-                own = [g * key_heads + head if tiled else head * sizes.group + g for g in group]
-                found = _token(
-                    sizes, present[slot, head], token, head, own, inputs, taps, rate, bias
-                )
-                for value, o in zip(own, found, strict=True):
-                    part = slice(value * d_v, (value + 1) * d_v)
-                    normed = o / np.sqrt((o * o).mean() + epsilon) * weight
-                    y[at][part] = normed * _silu(z[at][part].astype(np.float64))
+    for at, slot, token, shown in tokens_of(qkv, attention_mask, sequences, slots):
+        inputs = [value[at] * shown for value in x]
+        for head in range(key_heads):
+            group = range(sizes.group)
+            own = [g * key_heads + head if tiled else head * sizes.group + g for g in group]
+            found = _token(sizes, present[slot, head], token, head, own, inputs, taps, rate, bias)
+            for value, o in zip(own, found, strict=True):
+                part = slice(value * d_v, (value + 1) * d_v)
+                normed = o / np.sqrt((o * o).mean() + epsilon) * weight
+                y[at][part] = normed * _silu(z[at][part].astype(np.float64))
     return [y, present]
 
 
@@ -133,34 +107,25 @@ def _token(
     bias: Array,
 ) -> list[Array]:
     """o of each value head of a key head after a token; changes its state."""
-    numbers, rows, matrices = sizes.parts(state)
-    assert token in (0, numbers[0]), "the reference forgets nothing"
+    layout = sizes.layout
     qkv, b, a = inputs
     d_k, d_v, keys = sizes.d_k, sizes.d_v, sizes.key_heads * sizes.d_k
     channels = [np.arange(d_k) + head * d_k, np.arange(d_k) + keys + head * d_k]
     channels += [np.arange(d_v) + 2 * keys + value * d_v for value in own]
     chosen = np.concatenate(channels)
-    row = np.concatenate([qkv[chosen], b[own], a[own]])
-    rows[token % sizes.rows, : len(row)] = row
-    before = [token - sizes.taps + 1 + tap for tap in range(sizes.taps)]
-    mixed = sum(
-        taps[tap][chosen] * rows[at % sizes.rows, : len(chosen)]
-        for tap, at in enumerate(before)
-        if at >= 0
-    )
+    layout.keep(state, token, np.concatenate([qkv[chosen], b[own], a[own]]))
+    rows = layout.last_rows(state, token)[:, : len(chosen)]
+    mixed = (taps[:, chosen] * rows).sum(axis=0)
     mixed = _silu(mixed)
     q, k = _unit(mixed[:d_k]) / np.sqrt(d_k), _unit(mixed[d_k : 2 * d_k])
     found = []
     for g, value in enumerate(own):
         v = mixed[2 * d_k + g * d_v :][:d_v]
         decay = np.exp(rate[value] * np.logaddexp(0, a[value] + bias[value]))
-        last = matrices[(token - 1) // BLOCK % _STATES, g] if token else np.zeros((d_k, d_v))
-        s = decay * last
+        s = decay * layout.before(state, token, g)
         s = s + np.outer(k, (v - s.T @ k) / (1 + np.exp(-b[value])))
-        matrices[token // BLOCK % _STATES, g] = s
+        layout.after(state, token, g, s)
         found.append(s.T @ q)
-    numbers[1] = max(numbers[1], token + 1) if token else 1
-    numbers[0] = token + 1
     return found
 
 

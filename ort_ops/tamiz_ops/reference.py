@@ -19,6 +19,7 @@ from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.expert_reference import expert_matmul, expert_router, expert_sum
 from tamiz_ops.formats import GROUP, TILE
+from tamiz_ops.mamba_reference import mamba2
 from tamiz_ops.mask_reference import kwta_mask, zero_mask
 from tamiz_ops.masked import masked
 from tamiz_ops.program import read_program
@@ -314,6 +315,7 @@ _OPS: dict[str, Any] = {
     "Attention": attention_op,
     "ShortConv": short_conv,
     "GatedDeltaNet": gated_delta_net,
+    "Mamba2": mamba2,
     "LastPositions": last_positions,
     "Fused": fused,
     "ProcSparseMatMul": proc_sparse_matmul,

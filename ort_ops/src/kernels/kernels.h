@@ -12,6 +12,7 @@
 #include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
 #include "kernels/recurrence/delta_net.h"
+#include "kernels/recurrence/state_space.h"
 #include "kernels/selection/select.h"
 #include "kernels/selection/shortlist.h"
 #include "kernels/selection/signs.h"
@@ -42,6 +43,7 @@ struct Kernels {
   PopcountKernels popcount;
   ShortConvKernels short_conv;
   DeltaNetKernels delta_net;
+  StateSpaceKernels state_space;
 };
 
 }  // namespace tamiz

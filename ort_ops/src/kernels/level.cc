@@ -11,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "kernels/products/matmul-inl.h"
 #include "kernels/recurrence/delta_net-inl.h"
+#include "kernels/recurrence/state_space-inl.h"
 #include "kernels/selection/select-inl.h"
 #include "kernels/selection/shortlist-inl.h"
 #include "kernels/selection/signs-inl.h"
@@ -57,6 +58,7 @@ constexpr Kernels table(const char* isa, const ByteKernels* bytes) {
       popcount_kernels,
       short_conv_kernels,
       delta_net_kernels,
+      state_space_kernels,
   };
 }
 

@@ -23,19 +23,36 @@
 #include "ops/products/seed_delta_matmul.h"
 #include "ops/products/ternary_matmul.h"
 #include "ops/recurrence/gated_delta_net.h"
+#include "ops/recurrence/mamba2.h"
 
 namespace tamiz {
 
 const std::vector<OpSpec>& op_specs() {
   static const std::vector<OpSpec> specs = {
-      block_matmul_spec(),      channel_matmul_spec(), block_gather_spec(),
-      rms_norm_spec(),          swiglu_spec(),         expert_router_spec(),
-      expert_matmul_spec(),     expert_sum_spec(),     attention_spec(),
-      text_attention_spec(),    short_conv_spec(),     gated_delta_net_spec(),
-      last_positions_spec(),    head_shortlist_spec(), proc_sparse_matmul_spec(),
-      seed_delta_matmul_spec(), event_select_spec(),   event_sum_spec(),
-      kwta_mask_spec(),         ternary_matmul_spec(), popcount_matmul_spec(),
-      zero_mask_spec(),         fused_spec(),
+      block_matmul_spec(),
+      channel_matmul_spec(),
+      block_gather_spec(),
+      rms_norm_spec(),
+      swiglu_spec(),
+      expert_router_spec(),
+      expert_matmul_spec(),
+      expert_sum_spec(),
+      attention_spec(),
+      text_attention_spec(),
+      short_conv_spec(),
+      gated_delta_net_spec(),
+      mamba2_spec(),
+      last_positions_spec(),
+      head_shortlist_spec(),
+      proc_sparse_matmul_spec(),
+      seed_delta_matmul_spec(),
+      event_select_spec(),
+      event_sum_spec(),
+      kwta_mask_spec(),
+      ternary_matmul_spec(),
+      popcount_matmul_spec(),
+      zero_mask_spec(),
+      fused_spec(),
   };
   return specs;
 }

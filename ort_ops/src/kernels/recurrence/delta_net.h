@@ -3,14 +3,9 @@
 
 #include <stdint.h>
 
-namespace tamiz {
+#include "kernels/recurrence/taps.h"
 
-/// Some channels of a causal convolution, one token.
-struct TapsArgs {
-  const float* const* rows;  // inputs of the last `taps` tokens, the oldest first; null: 0
-  const float* weight;       // [taps, stride], the oldest token first
-  int64_t taps, stride, count;
-};
+namespace tamiz {
 
 /// Some tokens of one value head; d_k is even.
 struct DeltaRuleArgs {
@@ -23,8 +18,7 @@ struct DeltaRuleArgs {
 };
 
 struct DeltaNetKernels {
-  /// y = silu(sum_j w_j u_j), element by element.
-  void (*taps)(const TapsArgs& args, float* y);
+  TapsKernel* taps;
   /// x = factor x / sqrt(sum x^2 + epsilon)
   void (*unit)(float* x, int64_t count, float factor, float epsilon);
   /// S = decay_t S + k_t (beta_t (v_t - decay_t S^T k_t))^T,  y_t = S^T q_t, token by token.

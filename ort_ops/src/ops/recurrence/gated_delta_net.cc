@@ -6,9 +6,9 @@
 //   S = decay_t S,  S = S + k_t (beta_t (v_t - S^T k_t))^T,  o_t = S^T q_t
 //   y_t = o_t / sqrt(mean(o_t^2) + epsilon) weight silu(z_t)
 //
-// Tasks divide the key heads: one computes all tokens of a key head and its value heads in their
-// order, and a segment reads what one before it has written. Tokens run in blocks that begin at
-// multiples of DeltaNetSizes::kBlock of the sequence, wherever calls begin.
+// A part, as ops/recurrence/recurrent_stage.h divides heads, is a key head with its value heads.
+// The inputs that it keeps of a token are q, k [d_k], v [group, d_v] before the convolution, b
+// [group], a [group]; the state of a value head is S [d_k, d_v].
 #include "ops/recurrence/gated_delta_net.h"
 
 #include <algorithm>
@@ -17,8 +17,7 @@
 
 #include "base/shapes.h"
 #include "kernels/kernels.h"
-#include "ops/attention/segments.h"
-#include "ops/recurrence/delta_net_state.h"
+#include "ops/recurrence/recurrent_stage.h"
 
 namespace tamiz {
 namespace {
@@ -50,23 +49,29 @@ TAMIZ_PORTS(DeltaOutput, DELTA_OUTPUTS);
 
 using In = DeltaInput;
 using Out = DeltaOutput;
-using Sizes = DeltaNetSizes;
 
+constexpr int64_t kBlock = RecurrentLayout::kBlock;
 constexpr int64_t kMostTaps = 16, kMostOfHead = 256;
 constexpr float kUnitEpsilon = 1e-6f;
 
-float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
-/// Tokens `begin` to `end` of a sequence, of which those from `first` on have an output.
-struct Block {
-  int64_t begin, end, first;
+struct Sizes {
+  int64_t key_heads, group, d_k, d_v, taps;
+
+  int64_t value_heads() const { return key_heads * group; }
+  int64_t width() const { return 2 * key_heads * d_k + value_heads() * d_v; }
+  RecurrentLayout layout() const {
+    return {taps, 2 * d_k + group * d_v + 2 * group, group, d_k * d_v};
+  }
 };
 
-class GatedDeltaNet : public Stage {
+class GatedDeltaNet : public RecurrentStage {
  public:
   GatedDeltaNet(const Attributes& attributes, const Kernels& kernels)
-      : key_heads_(attributes.ints.at("key_heads")),
+      : RecurrentStage(
+            {In::qkv, In::past, In::attention_mask, In::sequences, In::slots, Out::present}),
+        key_heads_(attributes.ints.at("key_heads")),
         epsilon_(attributes.floats.at("epsilon")),
         tiled_(attributes.ints.at("tiled") != 0),
         kernels_(kernels.delta_net) {
@@ -74,29 +79,24 @@ class GatedDeltaNet : public Stage {
   }
 
   void infer(Ports inputs, Ports outputs) const override;
-  void prepare(const Call& call) const override;
   size_t tasks(const Call&, int) const override { return key_heads_; }
-  void run(const Call& call, int, size_t task) const override;
+  void run(const Call& call, int, size_t task) const override {
+    run_part(call, static_cast<int64_t>(task));
+  }
 
  private:
   Sizes sizes(Ports inputs) const;
-  static CacheShape shape_of(Ports inputs);
-  static int64_t slot_of(Ports inputs, const Segment& segment, int64_t index) {
-    const Tensor& slots = inputs[In::slots];
-    return segment.pages ? slots.as<int64_t>()[index] : segment.sequence;
-  }
+  RecurrentLayout layout(Ports inputs) const override { return sizes(inputs).layout(); }
   /// The number of a value head in all inputs.
   int64_t value_head(int64_t key_head, int64_t g, int64_t group) const {
     return tiled_ ? g * key_heads_ + key_head : key_head * group + g;
   }
-  void check_states(Ports inputs, const Sizes& sizes) const;
-  void run_segment(const Call& call, const Segment& segment, int64_t head, float* state) const;
-  void keep_row(const Call& call, const Segment& segment, int64_t head, int64_t token,
-                float* row) const;
-  void run_block(const Call& call, const Segment& segment, int64_t head, float* state,
-                 Block block) const;
-  void run_value_head(const Call& call, const Segment& segment, int64_t head, int64_t g,
-                      float* state, Block block, DeltaRuleArgs a) const;
+  void keep_inputs(const Call& call, int64_t head, const Segment& segment, int64_t token,
+                   float* row) const override;
+  void run_block(const Call& call, int64_t head, const Segment& segment, float* state,
+                 const Block& block) const override;
+  void run_value_head(const Call& call, int64_t head, const Segment& segment, int64_t g,
+                      float* state, const Block& block, DeltaRuleArgs a) const;
 
   const int64_t key_heads_;
   const float epsilon_;
@@ -114,23 +114,11 @@ Sizes GatedDeltaNet::sizes(Ports inputs) const {
   return s;
 }
 
-CacheShape GatedDeltaNet::shape_of(Ports inputs) {
-  CacheShape s = {};
-  s.batch = inputs[In::qkv].shape.dims[0];
-  s.tokens = inputs[In::qkv].shape.dims[1];
-  s.group = 1;
-  s.keys = inputs[In::attention_mask].shape.dims[1];
-  s.past = s.keys - s.tokens;
-  return s;
-}
-
 void GatedDeltaNet::infer(Ports inputs, Ports outputs) const {
   expect_rank("qkv", inputs[In::qkv], 3, "batch, sequence, width");
   expect_rank("taps", inputs[In::taps], 2, "taps, width");
   expect_rank("rate", inputs[In::rate], 1, "value heads");
   expect_rank("weight", inputs[In::weight], 1, "d_v");
-  expect_rank("past", inputs[In::past], 3, "batch, key heads, size");
-  expect_rank("attention_mask", inputs[In::attention_mask], 2, "batch, past and new tokens");
   const int64_t batch = inputs[In::qkv].shape.dims[0], tokens = inputs[In::qkv].shape.dims[1];
   const Sizes s = sizes(inputs);
   const int64_t heads = inputs[In::rate].shape.dims[0];
@@ -156,115 +144,16 @@ void GatedDeltaNet::infer(Ports inputs, Ports outputs) const {
   expect_shape("b", inputs[In::b], per_head, "batch, sequence, value heads");
   expect_shape("a", inputs[In::a], per_head, "batch, sequence, value heads");
   expect_shape("bias", inputs[In::bias], Shape{1, {heads}}, "value heads");
-  const bool paged = in_pages(inputs[In::sequences]);
-  const int64_t states = paged ? inputs[In::past].shape.dims[0] : batch;
-  expect_shape("past", inputs[In::past], Shape{3, {states, key_heads_, s.size()}},
+  infer_states(inputs, outputs, key_heads_, s.layout().size(),
                "batch, key heads, size of what it keeps");
-  if (paged) {
-    expect_shape("slots", inputs[In::slots], Shape{1, {inputs[In::sequences].shape.dims[0]}},
-                 "segments of sequences");
-  } else {
-    const int64_t keys = inputs[In::attention_mask].shape.dims[1];
-    expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {batch, keys}},
-                 "the batch of qkv");
-    if (keys < tokens) {
-      throw Error("attention_mask has " + std::to_string(keys) +
-                  " columns, expected at least the sequence length " + std::to_string(tokens));
-    }
-  }
   outputs[Out::y].shape = inputs[In::z].shape;
-  outputs[Out::present].shape = inputs[In::past].shape;
 }
 
-void GatedDeltaNet::prepare(const Call& call) const {
-  const Tensor& sequences = call.inputs[In::sequences];
-  if (in_pages(sequences)) {
-    if (call.inputs[In::past].data != call.outputs[Out::present].data) {
-      throw Error("past and present differ, expected the same memory for sequences");
-    }
-    const CacheShape shape = shape_of(call.inputs);
-    check_sequences(sequences, shape.batch, shape.tokens, INT64_MAX);
-    const int64_t count = call.inputs[In::past].shape.dims[0];
-    for (int64_t i = 0; i < sequences.shape.dims[0]; ++i) {
-      const int64_t slot = call.inputs[In::slots].as<int64_t>()[i];
-      if (slot >= 0 && slot < count) continue;
-      throw Error("slots has slot " + std::to_string(slot) + " in row " + std::to_string(i) +
-                  ", expected 0 to " + std::to_string(count - 1));
-    }
-  }
-  check_states(call.inputs, sizes(call.inputs));
-}
-
-/// Refuses a token whose state is not there: one was left out, or too many would be forgotten.
-void GatedDeltaNet::check_states(Ports inputs, const Sizes& s) const {
-  const CacheShape shape = shape_of(inputs);
-  const Segments segments(shape, inputs[In::sequences], 1);
-  int64_t index = 0;
-  segments.each([&](const Segment& segment) {
-    const int64_t slot = slot_of(inputs, segment, index), past = segment.past;
-    const float* const head = inputs[In::past].as<float>() + slot * key_heads_ * s.size();
-    int64_t reached = static_cast<int64_t>(head[Sizes::kReached]), before = 0;
-    int64_t furthest = static_cast<int64_t>(head[Sizes::kFurthest]);
-    segments.each([&](const Segment& earlier) {
-      if (before < index && slot_of(inputs, earlier, before) == slot) {
-        reached = earlier.past + earlier.tokens;
-        furthest = earlier.past ? std::max(furthest, reached) : reached;
-      }
-      ++before;
-    });
-    ++index;
-    if (past == 0 || past == reached) return;
-    if (past < reached && past >= furthest - Sizes::kBlock) return;
-    throw Error("past holds " + std::to_string(reached) + " tokens and has held " +
-                std::to_string(furthest) + ", so it cannot go on behind token " +
-                std::to_string(past) + ": expected at most " + std::to_string(Sizes::kBlock) +
-                " fewer than it has held");
-  });
-}
-
-void GatedDeltaNet::run(const Call& call, int, size_t task) const {
+void GatedDeltaNet::keep_inputs(const Call& call, int64_t head, const Segment& segment,
+                                int64_t token, float* row) const {
+  if (is_hidden(call, segment, token)) return;
   const Sizes s = sizes(call.inputs);
-  const auto head = static_cast<int64_t>(task);
-  const Tensor& past = call.inputs[In::past];
-  const Tensor& present = call.outputs[Out::present];
-  for (int64_t row = 0; row < past.shape.dims[0] && past.data != present.data; ++row) {
-    const int64_t at = (row * key_heads_ + head) * s.size();
-    std::memcpy(present.as<float>() + at, past.as<float>() + at, sizeof(float) * s.size());
-  }
-  const CacheShape shape = shape_of(call.inputs);
-  int64_t index = 0;
-  Segments(shape, call.inputs[In::sequences], 1).each([&](const Segment& segment) {
-    const int64_t slot = slot_of(call.inputs, segment, index++);
-    float* const state = present.as<float>() + (slot * key_heads_ + head) * s.size();
-    run_segment(call, segment, head, state);
-  });
-}
-
-void GatedDeltaNet::run_segment(const Call& call, const Segment& segment, int64_t head,
-                                float* state) const {
-  const int64_t past = segment.past, end = past + segment.tokens;
-  const bool again = past != static_cast<int64_t>(state[Sizes::kReached]);
-  int64_t begin = again ? past / Sizes::kBlock * Sizes::kBlock : past;
-  while (begin < end) {
-    const int64_t stop = std::min(end, (begin / Sizes::kBlock + 1) * Sizes::kBlock);
-    run_block(call, segment, head, state, {begin, stop, std::max(begin, past)});
-    begin = stop;
-  }
-  const auto reached = static_cast<float>(end);
-  state[Sizes::kReached] = reached;
-  state[Sizes::kFurthest] = past ? std::max(state[Sizes::kFurthest], reached) : reached;
-}
-
-/// Writes what is kept of a token.
-void GatedDeltaNet::keep_row(const Call& call, const Segment& segment, int64_t head, int64_t token,
-                             float* row) const {
-  const Sizes s = sizes(call.inputs);
-  const Tensor& mask = call.inputs[In::attention_mask];
-  if (!segment.pages && !mask.as<int64_t>()[segment.sequence * mask.shape.dims[1] + token]) {
-    std::memset(row, 0, sizeof(float) * s.row());
-    return;
-  }
-  const int64_t at = segment.first + token - segment.past, heads = s.value_heads();
+  const int64_t at = row_in_call(segment, token), heads = s.value_heads();
   const float* const qkv = call.inputs[In::qkv].as<float>() + at * s.width();
   const float* const b = call.inputs[In::b].as<float>() + at * heads;
   const float* const a = call.inputs[In::a].as<float>() + at * heads;
@@ -280,20 +169,19 @@ void GatedDeltaNet::keep_row(const Call& call, const Segment& segment, int64_t h
   }
 }
 
-void GatedDeltaNet::run_block(const Call& call, const Segment& segment, int64_t head, float* state,
-                              Block block) const {
+void GatedDeltaNet::run_block(const Call& call, int64_t head, const Segment& segment, float* state,
+                              const Block& block) const {
   const Sizes s = sizes(call.inputs);
-  alignas(64) float q[Sizes::kBlock * kMostOfHead], k[Sizes::kBlock * kMostOfHead];
-  for (int64_t token = block.first; token < block.end; ++token)
-    keep_row(call, segment, head, token, s.row_of(state, token));
+  const RecurrentLayout layout = s.layout();
+  alignas(64) float q[kBlock * kMostOfHead], k[kBlock * kMostOfHead];
   const float* rows[kMostTaps];
-  TapsArgs taps = {rows, nullptr, s.taps, s.width(), s.d_k};
+  TapsArgs taps = {rows, nullptr, nullptr, s.taps, s.width(), s.d_k};
   const float* const weight = call.inputs[In::taps].as<float>() + head * s.d_k;
   for (int64_t token = block.begin; token < block.end; ++token) {
     for (const int64_t part : {0, 1}) {
       for (int64_t tap = 0; tap < s.taps; ++tap) {
         const int64_t before = token - s.taps + 1 + tap;
-        rows[tap] = before < 0 ? nullptr : s.row_of(state, before) + part * s.d_k;
+        rows[tap] = before < 0 ? nullptr : layout.row_of(state, before) + part * s.d_k;
       }
       taps.weight = weight + part * key_heads_ * s.d_k;
       float* const to = (part ? k : q) + (token - block.begin) * s.d_k;
@@ -308,47 +196,45 @@ void GatedDeltaNet::run_block(const Call& call, const Segment& segment, int64_t 
   a.tokens = block.end - block.begin;
   a.d_k = s.d_k;
   a.d_v = s.d_v;
-  for (int64_t g = 0; g < s.group; ++g) run_value_head(call, segment, head, g, state, block, a);
+  for (int64_t g = 0; g < s.group; ++g) run_value_head(call, head, segment, g, state, block, a);
 }
 
-void GatedDeltaNet::run_value_head(const Call& call, const Segment& segment, int64_t head,
-                                   int64_t g, float* state, Block block, DeltaRuleArgs a) const {
+void GatedDeltaNet::run_value_head(const Call& call, int64_t head, const Segment& segment,
+                                   int64_t g, float* state, const Block& block,
+                                   DeltaRuleArgs a) const {
   const Sizes s = sizes(call.inputs);
+  const RecurrentLayout layout = s.layout();
   const int64_t value = value_head(head, g, s.group), at = 2 * s.d_k + g * s.d_v;
-  alignas(64) float v[Sizes::kBlock * kMostOfHead], y[Sizes::kBlock * kMostOfHead];
-  float decay[Sizes::kBlock], beta[Sizes::kBlock];
+  alignas(64) float v[kBlock * kMostOfHead], y[kBlock * kMostOfHead];
+  float decay[kBlock], beta[kBlock];
   const float* rows[kMostTaps];
   const float* const weight =
       call.inputs[In::taps].as<float>() + 2 * key_heads_ * s.d_k + value * s.d_v;
-  const TapsArgs taps = {rows, weight, s.taps, s.width(), s.d_v};
+  const TapsArgs taps = {rows, weight, nullptr, s.taps, s.width(), s.d_v};
   const float rate = call.inputs[In::rate].as<float>()[value];
   const float bias = call.inputs[In::bias].as<float>()[value];
   for (int64_t token = block.begin; token < block.end; ++token) {
     for (int64_t tap = 0; tap < s.taps; ++tap) {
       const int64_t before = token - s.taps + 1 + tap;
-      rows[tap] = before < 0 ? nullptr : s.row_of(state, before) + at;
+      rows[tap] = before < 0 ? nullptr : layout.row_of(state, before) + at;
     }
     const int64_t i = token - block.begin;
     kernels_.taps(taps, v + i * s.d_v);
-    const float* const gates = s.row_of(state, token) + 2 * s.d_k + s.group * s.d_v + g;
+    const float* const gates = layout.row_of(state, token) + 2 * s.d_k + s.group * s.d_v + g;
     beta[i] = sigmoid(gates[0]);
     decay[i] = std::exp(rate * softplus(gates[s.group] + bias));
   }
   a.v = v;
   a.decay = decay;
   a.beta = beta;
-  a.to = s.state_of(state, block.begin, g);
-  a.from = a.to;
-  if (block.begin == 0) {
-    std::memset(a.to, 0, sizeof(float) * s.matrix());
-  } else if (block.begin % Sizes::kBlock == 0) {
-    a.from = s.state_of(state, block.begin - 1, g);
-  }
+  const BlockStates states = states_of(layout, state, block, g);
+  a.from = states.from;
+  a.to = states.to;
   a.y = y;
   kernels_.tokens(a);
   const int64_t wide = s.value_heads() * s.d_v;
   for (int64_t token = block.first; token < block.end; ++token) {
-    const int64_t to = (segment.first + token - segment.past) * wide + value * s.d_v;
+    const int64_t to = row_in_call(segment, token) * wide + value * s.d_v;
     kernels_.gated_norm(y + (token - block.begin) * s.d_v, call.inputs[In::z].as<float>() + to,
                         call.inputs[In::weight].as<float>(), epsilon_, s.d_v,
                         call.outputs[Out::y].as<float>() + to);
