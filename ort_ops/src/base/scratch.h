@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 
 namespace tamiz {
@@ -77,21 +76,23 @@ class Scratch {
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { std::free(memory_); }
+  ~Scratch() { release(); }
 
   /// At least `bytes` bytes, aligned, contents undefined. What an earlier call returned is gone.
   std::byte* reserve(size_t bytes) {
     if (bytes > capacity_) {
-      std::free(memory_);
+      release();
+      memory_ = nullptr;
       capacity_ = 0;
-      memory_ = std::aligned_alloc(kAlignment, aligned(bytes));
-      if (!memory_) throw std::bad_alloc();
+      memory_ = ::operator new(aligned(bytes), std::align_val_t{kAlignment});
       capacity_ = aligned(bytes);
     }
     return static_cast<std::byte*>(memory_);
   }
 
  private:
+  void release() { ::operator delete(memory_, std::align_val_t{kAlignment}); }
+
   void* memory_ = nullptr;
   size_t capacity_ = 0;
 };

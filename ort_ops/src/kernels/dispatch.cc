@@ -49,10 +49,12 @@ struct Level {
   Features needs;
 };
 
+#if defined(__x86_64__)
 Features operator+(Features a, const Features& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
+#endif
 
 /// All levels that are compiled in, best first. CMakeLists.txt says which levels of x86-64 are.
 std::vector<Level> levels() {

@@ -171,7 +171,7 @@ inline void attend_tile(const AttendArgs& a) {
   memset(a.work, 0, sizeof(float) * 2 * a.dim * w.kRows);
   Products::begin(a, w.score + kBlockKeys * w.kRows, w);
   static_assert(Tile<V>::kRows <= kMostTileRows);
-  float first[w.kRows], last[w.kRows];
+  float first[Tile<V>::kRows], last[Tile<V>::kRows];
   for (int64_t r = 0; r < w.kRows; ++r) {
     first[r] = first_key(a, r);
     last[r] = last_key(a, r);
@@ -195,7 +195,7 @@ inline void attend_tile(const AttendArgs& a) {
       any = false;
     }
   }
-  float m[w.kRows], s[w.kRows];
+  float m[Tile<V>::kRows], s[Tile<V>::kRows];
   for (int c = 0; c < V; ++c) {
     store(m + c * kLanes, w.all_m[c]);
     store(s + c * kLanes, w.all_s[c]);

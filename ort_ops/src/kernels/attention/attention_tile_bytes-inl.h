@@ -58,7 +58,7 @@ struct TileBytes {
     w.panel = reinterpret_cast<int32_t*>(work);
     w.weight = w.panel + panel_size(a.dim);
     w.query = reinterpret_cast<int32_t*>(w.q);
-    float units[w.kRows] = {};
+    float units[Tile<V>::kRows] = {};
     alignas(64) int32_t packed[kMostRoundedDim / 2];
     const int64_t count = a.dim / kPacked;
     for (int64_t r = 0; r < a.rows; ++r) {
