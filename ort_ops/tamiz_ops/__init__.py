@@ -34,6 +34,12 @@ from tamiz_ops.pack import (
     unpack_int8,
     unpack_ternary,
 )
+from tamiz_ops.records import (
+    pack_records,
+    pack_records_in_units,
+    unpack_records,
+    unpack_records_in_units,
+)
 from tamiz_ops.run import run
 from tamiz_ops.seedlm import fit_seedlm, unpack_seedlm
 from tamiz_ops.signs import dequantize_signs, pack_signs
@@ -59,6 +65,8 @@ __all__ = [
     "pack_int4",
     "pack_int4_in_units",
     "pack_int8",
+    "pack_records",
+    "pack_records_in_units",
     "pack_signs",
     "pack_ternary",
     "ports",
@@ -74,6 +82,8 @@ __all__ = [
     "unpack_int4",
     "unpack_int4_in_units",
     "unpack_int8",
+    "unpack_records",
+    "unpack_records_in_units",
     "unpack_seedlm",
     "unpack_ternary",
 ]

@@ -91,6 +91,42 @@ def channel_matmul(
     return [y if bias is None else y + bias]
 
 
+def chosen_matmul(
+    x: Array,
+    weight: Array,
+    mask: Array,
+    bias: Array | None = None,
+    *,
+    n: int,
+    k: int,
+    scale_bits: int = 16,
+) -> list[Array]:
+    """y = (x W^T + bias) * mask, W packed by output."""
+    y = x.astype(np.float64) @ dequantize_records(weight, n, k, scale_bits).T
+    return [np.where(mask != 0, y if bias is None else y + bias, 0.0)]
+
+
+def dequantize_records(packed: Array, n: int, k: int, scale_bits: int = 16) -> Array:
+    """The weight, float64 [n, k], that `packed` stands for, byte by byte as
+    `src/kernels/chosen/chosen.h` says."""
+    in_units, lanes, quad = scale_bits == 8, 16, 4
+    chunk = 288 if in_units else 320
+    chunks = packed.shape[1] // chunk
+    data = packed[:, : chunks * chunk].reshape(n, chunks, chunk)
+    vectors = data[..., :256].reshape(n, chunks, 4, lanes, quad)
+    nibbles = np.stack([vectors & 15, vectors >> 4], axis=3)  # n, chunks, v, half, group, i
+    quants = nibbles.transpose(0, 1, 4, 2, 3, 5).reshape(n, chunks * lanes, GROUP)
+    factors = np.ascontiguousarray(data[..., 256:])
+    factors = factors if in_units else factors.view(np.float16)
+    scale, minimum = factors.reshape(n, chunks, 2, lanes).astype(np.float64).swapaxes(0, 2)
+    scale, minimum = (part.swapaxes(0, 1).reshape(n, -1, 1) for part in (scale, minimum))
+    weight: Array = scale * quants + (-8 * minimum if in_units else minimum)
+    if in_units:
+        units = np.ascontiguousarray(packed[:, -32:-30]).view(np.float16).astype(np.float64)
+        weight = weight * units[:, :, None] / 256
+    return weight.reshape(n, -1)[:, :k]
+
+
 def dequantize_channels(packed: Array, n: int, k: int, scale_bits: int = 16) -> Array:
     """The weight, float64 [n, k], that `packed` stands for, byte by byte as
     `src/kernels/channels.h` says."""
@@ -304,6 +340,7 @@ _OPS: dict[str, Any] = {
     "TextAttention": text_attention,
     "BlockMatMul": block_matmul,
     "ChannelMatMul": channel_matmul,
+    "ChosenMatMul": chosen_matmul,
     "KwtaMask": kwta_mask,
     "BlockGather": block_gather,
     "HeadShortlist": head_shortlist,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "kernels/chosen/chosen.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -20,9 +22,10 @@ namespace tamiz {
   namespace name {                         \
   extern const Kernels level;              \
   extern const AffineKernels level_affine; \
+  extern const ChosenKernels level_chosen; \
   }
 #if defined(__x86_64__)
-TAMIZ_LEVEL(amx)  // without products of its own with affine weights
+TAMIZ_LEVEL(amx)  // of which most are those of avx512
 TAMIZ_LEVEL(avx512)
 TAMIZ_LEVEL(avx512vnni)
 TAMIZ_LEVEL(avx512base)
@@ -46,6 +49,7 @@ using Features = std::vector<std::string>;
 struct Level {
   const Kernels* kernels;
   const AffineKernels* affine;
+  const ChosenKernels* chosen;
   Features needs;
 };
 
@@ -65,31 +69,31 @@ std::vector<Level> levels() {
   const Features vbmi = vnni + Features{"avx512vbmi", "avx512vbmi2", "avx512vpopcntdq"};
   return {
 #ifdef TAMIZ_HAS_avx512
-      {&amx::level, &avx512::level_affine, vbmi + Features{"amx-int8"}},
-      {&avx512::level, &avx512::level_affine, vbmi},
+      {&amx::level, &avx512::level_affine, &avx512::level_chosen, vbmi + Features{"amx-int8"}},
+      {&avx512::level, &avx512::level_affine, &avx512::level_chosen, vbmi},
 #endif
 #ifdef TAMIZ_HAS_avx512vnni
-      {&avx512vnni::level, &avx512vnni::level_affine, vnni},
+      {&avx512vnni::level, &avx512vnni::level_affine, &avx512vnni::level_chosen, vnni},
 #endif
 #ifdef TAMIZ_HAS_avx512base
-      {&avx512base::level, &avx512base::level_affine, base},
+      {&avx512base::level, &avx512base::level_affine, &avx512base::level_chosen, base},
 #endif
 #ifdef TAMIZ_HAS_avxvnni
-      {&avxvnni::level, &avxvnni::level_affine, avx2 + Features{"avxvnni"}},
+      {&avxvnni::level, &avxvnni::level_affine, &avxvnni::level_chosen, avx2 + Features{"avxvnni"}},
 #endif
 #ifdef TAMIZ_HAS_avx2
-      {&avx2::level, &avx2::level_affine, avx2},
+      {&avx2::level, &avx2::level_affine, &avx2::level_chosen, avx2},
 #endif
-      {&portable::level, &portable::level_affine, {}},
-      {&scalar::level, &scalar::level_affine, {}}};
+      {&portable::level, &portable::level_affine, &portable::level_chosen, {}},
+      {&scalar::level, &scalar::level_affine, &scalar::level_chosen, {}}};
 #elif defined(__aarch64__)
-  return {{&i8mm::level, &i8mm::level_affine, {"dotprod", "i8mm"}},
-          {&dotprod::level, &dotprod::level_affine, {"dotprod"}},
-          {&neon::level, &neon::level_affine, {}},
-          {&scalar::level, &scalar::level_affine, {}}};
+  return {{&i8mm::level, &i8mm::level_affine, &i8mm::level_chosen, {"dotprod", "i8mm"}},
+          {&dotprod::level, &dotprod::level_affine, &dotprod::level_chosen, {"dotprod"}},
+          {&neon::level, &neon::level_affine, &neon::level_chosen, {}},
+          {&scalar::level, &scalar::level_affine, &scalar::level_chosen, {}}};
 #else
-  return {{&portable::level, &portable::level_affine, {}},
-          {&scalar::level, &scalar::level_affine, {}}};
+  return {{&portable::level, &portable::level_affine, &portable::level_chosen, {}},
+          {&scalar::level, &scalar::level_affine, &scalar::level_chosen, {}}};
 #endif
 }
 
@@ -181,12 +185,20 @@ std::vector<std::string> runnable_isas() {
   return names;
 }
 
-const AffineKernels& affine_kernels(const Kernels& level) {
+namespace {
+
+Level level_of(const Kernels& kernels) {
   for (const Level& one : levels()) {
-    if (one.kernels == &level) return *one.affine;
+    if (one.kernels == &kernels) return one;
   }
   throw Error("no level of instructions has these kernels");
 }
+
+}  // namespace
+
+const AffineKernels& affine_kernels(const Kernels& level) { return *level_of(level).affine; }
+
+const ChosenKernels& chosen_kernels(const Kernels& level) { return *level_of(level).chosen; }
 
 const Kernels& kernels(const char* isa) {
   const bool given = isa && *isa;

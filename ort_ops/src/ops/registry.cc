@@ -18,6 +18,7 @@
 #include "ops/products/block_gather.h"
 #include "ops/products/block_matmul.h"
 #include "ops/products/channel_matmul.h"
+#include "ops/products/chosen_matmul.h"
 #include "ops/products/popcount_matmul.h"
 #include "ops/products/proc_sparse_matmul.h"
 #include "ops/products/seed_delta_matmul.h"
@@ -31,6 +32,7 @@ const std::vector<OpSpec>& op_specs() {
   static const std::vector<OpSpec> specs = {
       block_matmul_spec(),
       channel_matmul_spec(),
+      chosen_matmul_spec(),
       block_gather_spec(),
       rms_norm_spec(),
       swiglu_spec(),
