@@ -78,7 +78,7 @@ def main(
         click.echo(f"{name:24} {found[name]}")
     if output is not None:
         settings = {"length": length, "rounds": rounds, "threads": threads}
-        record.write(output, "neighbour", found, settings=settings)
+        record.write(output, "neighbour", found, settings={"model": bundles[0].name, **settings})
 
 
 def seconds(model: Encoder, ids: np.ndarray) -> float:

@@ -38,6 +38,10 @@ _FOREIGN_TITLES = {
     "genai-folder": "## Folders of onnxruntime-genai",
     "quantized-onnx": "## Files of ONNX Runtime's quantisers",
 }
+_NEIGHBOUR = """\
+One text in a run, alone and beside a program that spins on the last core (`python -m benchmarks
+neighbour`). Times are medians over rounds; the range is the quartiles of the ratios within rounds.
+Of two cores, a fair share of one and a half would explain a slowdown of 1.33."""
 _LEVELS = """\
 One bundle in the source format on each level of instructions, forced by `TAMIZ_ISA`, and llama.cpp
 compiled for the same level (`python -m benchmarks levels`). All take turns in one run."""
@@ -318,6 +322,21 @@ def foreign_section(all_stored: list[Stored]) -> list[str]:
 def origins(all_stored: list[Stored]) -> list[str]:
     """Where the rows of a table of several files come from."""
     return ["\n".join(f"- {stored.title}: {origin(stored)}" for stored in all_stored)]
+
+
+def neighbour_section(all_stored: list[Stored]) -> list[str]:
+    """One text of an encoder alone, and beside a program that spins on one core."""
+    head = ["model", "alone, ms", "beside it, ms", "slowdown", "range"]
+    parts = ["## Encoders beside another program", _NEIGHBOUR]
+    for stored in all_stored:
+        rows = []
+        for name, row in stored.record["results"].items():
+            numbers = [number(row[key]) for key in ("alone_ms", "beside_ms", "slowdown")]
+            rows.append([name, *numbers, " to ".join(map(number, row["slowdown_range"]))])
+        settings = stored.record["settings"]
+        note = f"A text of {settings['length']} tokens, {settings['threads']} threads."
+        parts += [f"### {stored.title}: neighbour", table(head, rows), f"{note} {origin(stored)}"]
+    return parts
 
 
 def other_section(benchmark: str, all_stored: list[Stored]) -> list[str]:
