@@ -1,4 +1,4 @@
-"""The versions that an ONNX model declares, and which onnxruntime reads them.
+"""What the file of an ONNX model says before onnxruntime loads it: versions, and names of inputs.
 
 A bundle is opened where every megabyte counts, so this reads protobuf without the onnx package.
 """
@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Protocol Buffers: wire types, and the fields of ModelProto and OperatorSetIdProto that are read.
+# Protocol Buffers: wire types, and the fields that are read of ModelProto, OperatorSetIdProto,
+# GraphProto and ValueInfoProto.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_IR_VERSION, _OPSET_IMPORT = 1, 8
+_IR_VERSION, _GRAPH, _OPSET_IMPORT = 1, 7, 8
 _OPSET_DOMAIN, _OPSET_VERSION = 1, 2
+_INPUT, _NAME = 11, 1
 
 #: Newest IR version and opset of ONNX that a release of onnxruntime reads (measured), oldest first.
 _RELEASES = (
@@ -70,13 +72,40 @@ def onnx_versions(model: Path) -> OnnxVersions:
     return OnnxVersions(ir, opsets)
 
 
+def graph_inputs(model: Path) -> list[str]:
+    """Names of the inputs of a graph; nothing where its file is damaged."""
+    names = []
+    with model.open("rb") as file:
+        if file.seek(0, 2) == 0:
+            return []
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for number, graph in _spans(data, slice(0, len(data))):
+                if number != _GRAPH or not isinstance(graph, slice):
+                    continue
+                for inner, given in _spans(data, graph):
+                    if inner == _INPUT and isinstance(given, slice):
+                        name = dict(_fields(data[given])).get(_NAME, b"")
+                        if isinstance(name, bytes):
+                            names.append(name.decode("utf-8", "replace"))
+    return names
+
+
 def _fields(data: bytes | mmap.mmap) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field of a message; longer than 1 kB are skipped, as are graphs.
+    """Number and value of each field of a message; longer than 1 kB are skipped, as are graphs."""
+    for number, value in _spans(data, slice(0, len(data))):
+        if not isinstance(value, slice):
+            yield number, value
+        elif value.stop - value.start <= 1024:
+            yield number, bytes(data[value])
+
+
+def _spans(data: bytes | mmap.mmap, of: slice) -> Iterator[tuple[int, int | slice]]:
+    """Number of each field of a message in `data`, and its value, or where its bytes are.
 
     Ends early where the message is damaged.
     """
-    at = 0
-    while at < len(data):
+    at = of.start
+    while at < min(of.stop, len(data)):
         tag, at = _varint(data, at)
         kind, field = tag & 7, tag >> 3
         if kind == _VARINT:
@@ -84,8 +113,7 @@ def _fields(data: bytes | mmap.mmap) -> Iterator[tuple[int, int | bytes]]:
             yield field, value
         elif kind == _BYTES:
             size, at = _varint(data, at)
-            if size <= 1024:
-                yield field, bytes(data[at : at + size])
+            yield field, slice(at, at + size)
             at += size
         elif kind in (_FIXED64, _FIXED32):
             at += 8 if kind == _FIXED64 else 4

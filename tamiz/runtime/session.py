@@ -12,14 +12,20 @@ import onnxruntime as ort
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.files.onnx_versions import onnx_versions
+from tamiz.files.onnx_versions import graph_inputs, onnx_versions
 from tamiz.interface.metadata import DOMAIN
+from tamiz.interface.states import PAST
 from tamiz.runtime.large_pages import load_constants
 from tamiz.runtime.opset import check_opset
 from tamiz.system.cores import limited_cores
 from tamiz.system.memory import free_memory
 
 _log = logging.getLogger(__name__)
+
+#: Microseconds that idle threads of onnxruntime 1.26 and later spin before they sleep. Ops of tamiz
+#: count on it where another program shares the cores (ort_ops/src/engine/program_team.cc). The many
+#: ops of an encoder follow one another sooner; steps of a decoder do not.
+_SPIN, _SPIN_OF_ENCODERS = "session.intra_op.spin_duration_us", "20"
 
 
 def load_session(
@@ -44,6 +50,8 @@ def load_session(
         )
     _warn_of_size(bundle)
     options = session_options(threads)
+    if not any(name.startswith(PAST) for name in graph_inputs(bundle.model)):
+        options.add_session_config_entry(_SPIN, _SPIN_OF_ENCODERS)
     constants: list[ort.OrtValue] = []
     if bundle.manifest.kind == "built":
         check_opset(bundle.model)

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tamiz.files.bundle import Source, write_manifest
-from tamiz.files.onnx_versions import onnx_versions
+from tamiz.files.onnx_versions import graph_inputs, onnx_versions
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,19 @@ def test_the_oldest_release_that_reads_a_model_is_in_the_manifest(
     assert (found.ir, found.opsets) == (ir, {"": opset, "tamiz": 1})
     manifest = write_manifest(tmp_path, "dense", Source("model.onnx"))
     assert manifest.min_onnxruntime == release
+
+
+def test_inputs_are_named_without_onnx(tmp_path: Path) -> None:
+    names = ["input_ids", "past_key_values.0.key"]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n" * 2000]) for name in names
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node("Add", names, ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", inputs, [output]))
+    onnx.save(model, tmp_path / "model.onnx")
+    assert graph_inputs(tmp_path / "model.onnx") == names
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString()[:-50])
+    assert set(graph_inputs(tmp_path / "model.onnx")) <= set(names)
+    (tmp_path / "model.onnx").write_bytes(b"")
+    assert graph_inputs(tmp_path / "model.onnx") == []

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -38,7 +39,8 @@ struct Program::Frame {
 /// last task starts the next round; rounds that are too small for threads it runs alone. Idle
 /// threads meanwhile prefetch the constants that their shares of the coming products read. A thread
 /// that was idle for 20 microseconds leaves the region and releases its core; the other threads
-/// leave it after the next round, and a new region starts. No thread blocks on another.
+/// leave it after the next round, and a new region starts. No thread blocks on another. Where
+/// another program takes a core away, threads sleep between regions; see program_team.cc.
 class Program::Team {
  public:
   Team(const Program& program, Frame& frame) : program_(program), frame_(frame) {}
@@ -47,6 +49,9 @@ class Program::Team {
   void run(Host& host);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr Clock::rep kNone = 0;
   static constexpr size_t kShares = 64;  // of a round at most; more threads take what is left
 
   /// Tasks of a round, up to `end`. Upper half of `untaken`: the round; lower half: tasks that no
@@ -65,6 +70,7 @@ class Program::Team {
   };
 
   void work();
+  void take_part();
   size_t run_tasks(uint64_t round, size_t thread);
   void run_task(size_t task);
   uint64_t wait_for_next(uint64_t round, Ahead& ahead);
@@ -88,7 +94,8 @@ class Program::Team {
   std::atomic<size_t> running_{0};  // tasks of the round that are not finished
   std::atomic<uint64_t> round_{0};  // its number in the upper half
   std::atomic<size_t> wave_begun_{0};
-  std::atomic<bool> disbands_{false};  // whether a thread has left the region
+  std::atomic<Clock::rep> left_{kNone};  // when a thread first left this region
+  std::atomic<bool> disbands_{false};    // whether a thread has left the region
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   std::string message_;

@@ -8,6 +8,8 @@
 namespace tamiz {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr uint64_t kUntaken = UINT32_MAX, kFinished = ~kUntaken;
 
 /// Tells the processor that the thread spins.
@@ -19,20 +21,57 @@ inline void pause() {
 #endif
 }
 
+/// Lets threads of the pool sleep before a region, while another program shares their cores.
+///
+/// The system takes turns of some milliseconds. A thread that loses its core inside of a task holds
+/// up all others until its next turn. A thread that has slept takes part as soon as it gets a core,
+/// and then has a whole turn; until it does, the others run its tasks.
+class SharedCores {
+ public:
+  /// Waits longer than idle threads of a pool spin (tamiz/runtime/session.py), if cores are shared.
+  void wait_for_sleep() const {
+    constexpr auto kWait = std::chrono::microseconds(30);
+    const auto begin = Clock::now();
+    if (begin >= until_) return;
+    while (Clock::now() - begin < kWait) pause();
+  }
+
+  /// Takes how long the first thread that left a region waited for the others. Tasks are shorter
+  /// than a millisecond; a false alarm costs the wait before some regions.
+  void region_ended(Clock::duration waited) {
+    constexpr auto kLongest = std::chrono::milliseconds(1);
+    constexpr auto kRemembered = std::chrono::milliseconds(200);
+    if (waited > kLongest) until_ = Clock::now() + kRemembered;
+  }
+
+ private:
+  Clock::time_point until_{};
+};
+
 }  // namespace
 
 void Program::Team::run(Host& host) {
   static const size_t workers = std::max(1u, std::thread::hardware_concurrency());
+  thread_local SharedCores cores;
   start_next_round();
   while (round_.load(std::memory_order_relaxed) != kFinished) {
     disbands_.store(false, std::memory_order_relaxed);
     threads_.store(0, std::memory_order_relaxed);
+    left_.store(kNone, std::memory_order_relaxed);
+    cores.wait_for_sleep();
     host.parallel_for(workers, [](void* self, size_t) { static_cast<Team*>(self)->work(); }, this);
+    cores.region_ended(Clock::now().time_since_epoch() - Clock::duration(left_));
   }
   if (failed_.load(std::memory_order_relaxed)) throw Error(message_);
 }
 
 void Program::Team::work() {
+  take_part();
+  Clock::rep none = kNone;
+  left_.compare_exchange_strong(none, Clock::now().time_since_epoch().count());
+}
+
+void Program::Team::take_part() {
   Ahead ahead;
   ahead.thread = threads_.fetch_add(1, std::memory_order_relaxed);
   uint64_t round = round_.load(std::memory_order_acquire);

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -40,6 +41,15 @@ class Failing : public AddReversed {
  public:
   void run(const Call& call, int phase, size_t task) const override {
     if (task == kWidth / kPiece / 2) throw Error("task failed");
+    AddReversed::run(call, phase, task);
+  }
+};
+
+/// A stage that holds up a round, as a thread does that has lost its core.
+class Late : public AddReversed {
+ public:
+  void run(const Call& call, int phase, size_t task) const override {
+    if (task == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
     AddReversed::run(call, phase, task);
   }
 };
@@ -122,6 +132,15 @@ void test_team() {
       program.run(host);
       CHECK(host.y() == result, name.c_str());
     }
+  }
+
+  // A thread that holds up a round.
+  const OpSpec late = spec<Late>("Late");
+  const Program delayed = chain(late, 3, metrics);
+  for (size_t threads = 1; threads <= 3; ++threads) {
+    TestHost host(threads);
+    for (int run = 0; run < 2; ++run) delayed.run(host);
+    CHECK(host.y() == expected(3), "a late thread");
   }
 
   // Several callers of one program at a time.
