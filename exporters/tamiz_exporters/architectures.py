@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
-from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35, DeltaTraits
+from tamiz_exporters.architecture import LAYER, Architecture
+from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
+from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mixture_traits import (
     DEEPSEEK,
     DEEPSEEK_3,
@@ -23,30 +23,16 @@ from tamiz_exporters.mixture_traits import (
     MixtureTraits,
 )
 
-#: A layer's weights: their names in the graph, which are those of most in transformers → in GGUF.
-_LAYER = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-}
 #: Of feed-forward blocks without a gate.
-_UNGATED = {name: stored for name, stored in _LAYER.items() if name != "mlp.gate_proj"}
+_UNGATED = {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"}
 #: Of BitNet, with a norm before the last product of each block.
 _SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm"}
 #: Of LFM2, whose layers attend or convolve.
-_LFM2 = _LAYER | {"conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
+_LFM2 = LAYER | {"conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj"}
 #: Of keys and values that are made of a latent; `latent_weights` knows the names of the others.
 _LATENT = {
     name: stored
-    for name, stored in _LAYER.items()
+    for name, stored in LAYER.items()
     if name == "self_attn.o_proj" or not name.startswith("self_attn.")
 }
 _LFM2_IN_TRANSFORMERS = {
@@ -60,7 +46,7 @@ _LFM2_IN_TRANSFORMERS = {
     "post_attention_layernorm": "ffn_norm",
 }
 #: Of Qwen 3.5, where the projection of q has a gate on the output, too.
-_GATED = _LAYER | {
+_GATED = LAYER | {
     "self_attn.output_gate": "attn_q",
     "post_attention_layernorm": "post_attention_norm",
 }
@@ -73,88 +59,11 @@ _NORMS_AROUND = {
 }
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """What the decoder of one architecture has.
-
-    Attributes:
-        model_class: Its class in transformers.
-        model_type: Its name in Hugging Face's ``config.json``.
-        names: A layer's weights: their names in the graph → in GGUF.
-        own_names: Those that have other names in transformers than in the graph → these.
-        last_norm: The norm before the head, in transformers and in GGUF.
-        epsilon_key: ε of the norms in ``config.json``.
-        convolves: Whether layers without attention have a short convolution.
-        delta: The gated delta nets of layers without attention; None where there are none.
-        gated_heads: See `decoder_weights.DecoderWeights`.
-        pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
-        pairs_everywhere: Whether transformers does so, too.
-        fused: Whether q, k and v are one tensor, and gate and up another one.
-        activation: Of the feed-forward block, where a source says none; empty: it must say it.
-        scales_embedding: Whether the embedding is multiplied by the square root of its width.
-        norms_from_one: Whether transformers stores the weights of norms less 1.
-        global_every: Where layers have a sliding window: of so many layers the last sees all keys;
-            0 where every layer has the window, None where windows are not supported.
-        rope_base: Rotary base where a source says none.
-        rotated: Part of a head that rotates where ``config.json`` says none.
-        local_rope_base: Rotary base of the layers with a window; 0: that of all layers.
-        no_rope_every: Of so many layers the last has no rotary embedding; 0: all have one.
-        window: Window of the layers that have one, in tokens, where a source says none; 0: none.
-        soft_caps: Soft caps of scores and of logits where a source says none; None where soft
-            caps are not supported.
-        mixture: The mixture of experts in place of feed-forward blocks; None for none.
-        norms_of_all_heads: Whether a norm of q or k is one of all its heads together.
-        renamed: Names of activations that stand for another one than usual, in ``config.json``.
-        sinks: Whether each head has a score that joins the sum of its softmax.
-        rope_scaling: ``rope_scaling`` where ``config.json`` says none.
-        yarn_truncated: Whether YaRN rounds where its ramp begins and ends, where a GGUF is read.
-        multiplied: Whether factors on embedding, scores and residuals and a divisor of logits are
-            read.
-        latent: Whether keys and values are made of a latent, see `latent_graph`.
-        stretches_scores: Whether YaRN has a factor on scores, where a GGUF is read.
-        depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
-            of MiniCPM.
-    """
-
-    model_class: str
-    model_type: str
-    names: dict[str, str] = field(default_factory=lambda: _LAYER)
-    own_names: dict[str, str] = field(default_factory=dict)
-    last_norm: tuple[str, str] = ("norm", "output_norm")
-    epsilon_key: str = "rms_norm_eps"
-    convolves: bool = False
-    delta: DeltaTraits | None = None
-    gated_heads: bool = False
-    pairs: bool = False
-    pairs_everywhere: bool = False
-    fused: bool = False
-    activation: str = SILU
-    scales_embedding: bool = False
-    norms_from_one: bool = False
-    global_every: int | None = None
-    rope_base: float = 10000.0
-    rotated: float = 1.0
-    local_rope_base: float = 0.0
-    no_rope_every: int = 0
-    window: int = 0
-    soft_caps: tuple[float, float] | None = None
-    mixture: MixtureTraits | None = None
-    norms_of_all_heads: bool = False
-    multiplied: bool = False
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    sinks: bool = False
-    rope_scaling: Mapping[str, Any] = field(default_factory=dict)
-    yarn_truncated: bool = True
-    latent: bool = False
-    stretches_scores: bool = False
-    depth_scaled: bool = False
-
-
 #: What sources call the soft caps of scores and of logits.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
 _BITNET_2B = Architecture(
-    "BitNetForCausalLM", "bitnet", _LAYER | _SUB_NORMS, activation=RELU2, rope_base=500000.0
+    "BitNetForCausalLM", "bitnet", LAYER | _SUB_NORMS, activation=RELU2, rope_base=500000.0
 )
 _QWEN35 = Architecture(
     "Qwen3_5ForCausalLM",
@@ -213,7 +122,7 @@ ARCHITECTURES = {
     "gpt-oss": Architecture(
         "GptOssForCausalLM",
         "gpt_oss",
-        _LAYER | {"post_attention_layernorm": "post_attention_norm"},
+        LAYER | {"post_attention_layernorm": "post_attention_norm"},
         activation=CLAMPED,
         global_every=2,
         rope_base=150000.0,
@@ -267,7 +176,7 @@ ARCHITECTURES = {
     "glm4moe": Architecture(
         "Glm4MoeForCausalLM",
         "glm4_moe",
-        _LAYER | {"post_attention_layernorm": "post_attention_norm"},
+        LAYER | {"post_attention_layernorm": "post_attention_norm"},
         rotated=0.5,
         mixture=MixtureTraits(
             GLM_EXPERTS,
@@ -331,7 +240,7 @@ ARCHITECTURES = {
     "gemma2": Architecture(
         "Gemma2ForCausalLM",
         "gemma2",
-        _LAYER | _NORMS_AROUND,
+        LAYER | _NORMS_AROUND,
         activation=GELU_TANH,
         scales_embedding=True,
         norms_from_one=True,
@@ -342,13 +251,14 @@ ARCHITECTURES = {
     "gemma3": Architecture(
         "Gemma3ForCausalLM",
         "gemma3_text",
-        _LAYER | _NORMS_AROUND,
+        LAYER | _NORMS_AROUND,
         activation=GELU_TANH,
         scales_embedding=True,
         norms_from_one=True,
         global_every=6,
         local_rope_base=10000.0,
     ),
+    **HYBRIDS,
 }
 
 #: By `general.architecture`, where the file has experts.
@@ -359,6 +269,7 @@ WITH_EXPERTS = {
         model_type="mixtral",
         mixture=MIXTRAL,
     ),
+    **HYBRIDS_WITH_EXPERTS,
 }
 
 #: By `general.architecture`, where scores of experts are sigmoids.
@@ -397,3 +308,6 @@ HF_ARCHITECTURES = {
     "qwen3_5": replace(_QWEN35, model_class="Qwen3_5ForConditionalGeneration"),
     "qwen3_5_moe": replace(_QWEN35_MOE, model_class="Qwen3_5MoeForConditionalGeneration"),
 }
+
+#: By `model_type`, where the configuration does not say that there are none.
+HF_WITH_EXPERTS = {each.model_type: each for each in HYBRIDS_WITH_EXPERTS.values()}

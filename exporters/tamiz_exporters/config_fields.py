@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from tamiz_exporters.mamba_config_fields import (
+    FALCON_H1,
+    GRANITE_HYBRID,
+    MAMBA_FIELDS,
+    NEMOTRON_H,
+)
 from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by, refused
 
 _ROTARY = "see the table of rotary embeddings"
@@ -20,7 +26,7 @@ _WINDOWED = (
 )
 _BY_KIND = (
     *("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss", "lfm2"),
-    *("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
+    *("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
 )
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
@@ -38,6 +44,9 @@ _BIASED = (
     "gemma3_text",
     "gpt_oss",
     "glm4_moe",
+    GRANITE_HYBRID,
+    FALCON_H1,
+    NEMOTRON_H,
 )
 _GEMMA = ("gemma2", "gemma3_text")
 _LFM2 = ("lfm2",)
@@ -50,8 +59,10 @@ _DEEPSEEK = ("deepseek_v2", *_DEEPSEEK_3)
 _LATENT = (*_DEEPSEEK, "minicpm3", "plm")
 _GROUPED = ("glm4_moe", *_DEEPSEEK_3)
 _ROUTED = ("glm4_moe", *_DEEPSEEK)
+#: Nemotron-H has these fields, too, and its layers with experts are refused.
+_ROUTED_NAMES = (*_ROUTED, NEMOTRON_H)
 _MIXTURES = (
-    *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss"),
+    *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", GRANITE_HYBRID, "gpt_oss"),
     *(*_DELTA_MIXTURES, *_ROUTED),
 )
 
@@ -62,8 +73,11 @@ _OF_TEXT = Field(
 )
 
 
-def _multiplier(note: str, *harmless: float) -> Field:
-    return Field(Treatment.OBEYED, note, refused("", *harmless).harmless, ("granite", "granitemoe"))
+_GRANITE = ("granite", "granitemoe", GRANITE_HYBRID)
+
+
+def _multiplier(note: str, *harmless: float, others: tuple[str, ...] = ()) -> Field:
+    return Field(Treatment.OBEYED, note, refused("", *harmless).harmless, (*_GRANITE, *others))
 
 
 def _grouped(note: str) -> Field:
@@ -122,13 +136,15 @@ CONFIG_FIELDS: dict[str, Field] = {
     "tie_embedding": obeyed("another name of tie_word_embeddings", only=_LFM2),
     "attention_bias": obeyed_by(_BIASED, "false beside a bias is refused"),
     "mlp_bias": obeyed_by(
-        ["llama", "arcee", "granite", "smollm3"], "false beside a bias is refused"
+        ["llama", "arcee", "granite", "smollm3", FALCON_H1, NEMOTRON_H],
+        "false beside a bias is refused",
     ),
     "sliding_window": obeyed_by(_WINDOWED, "where it is missing, 4096 but for Phi 3 and SmolLM3"),
     "use_sliding_window": obeyed_by(_CHOSEN),
     "max_window_layers": obeyed_by(_CHOSEN, "with use_sliding_window"),
     "layer_types": obeyed_by(
-        _BY_KIND, "full_attention, sliding_attention; conv in LFM2; linear_attention in Qwen 3.5"
+        _BY_KIND,
+        "full_attention, sliding_attention; conv in LFM2; linear_attention in Qwen 3.5; mamba",
     ),
     "sliding_window_pattern": obeyed_by(_GEMMA),
     "_sliding_window_pattern": obeyed_by(_GEMMA),
@@ -150,20 +166,20 @@ CONFIG_FIELDS: dict[str, Field] = {
     "pruned_heads": refused("layers that lack heads"),
     "use_mrope": refused("positions in several dimensions"),
     "use_qk_norm": obeyed("another value than what the file has is refused", only=_ROUTED),
-    "embedding_multiplier": _multiplier("factor on the embedding", 1.0),
+    "embedding_multiplier": _multiplier("factor on the embedding", 1.0, others=(FALCON_H1,)),
     "residual_multiplier": _multiplier("factor on what layers add", 1.0),
     "attention_multiplier": _multiplier("factor on scores"),
     "logits_scaling": _multiplier("what logits are divided by", 1.0),
     "num_experts": obeyed(only=_MIXTURES),
     "num_local_experts": obeyed("another name of num_experts", only=_MIXTURES),
-    "num_experts_per_tok": obeyed(only=_MIXTURES),
+    "num_experts_per_tok": obeyed(only=(*_MIXTURES, NEMOTRON_H)),
     "moe_intermediate_size": obeyed(
-        only=("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED)
+        only=("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED, NEMOTRON_H)
     ),
-    "n_routed_experts": obeyed(only=_ROUTED),
-    "n_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ROUTED),
+    "n_routed_experts": obeyed(only=_ROUTED_NAMES),
+    "n_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ROUTED_NAMES),
     "first_k_dense_replace": obeyed("layers before the first with experts", only=_ROUTED),
-    "routed_scaling_factor": obeyed("factor on the weights of the chosen", only=_ROUTED),
+    "routed_scaling_factor": obeyed("factor on the weights of the chosen", only=_ROUTED_NAMES),
     "n_group": _grouped("groups of experts"),
     "topk_group": _grouped("groups of which a token takes experts"),
     "topk_method": Field(
@@ -201,7 +217,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe", *_DELTA_MIXTURES)),
     "norm_topk_prob": obeyed(
         "true where it is missing for qwen3_next, glm4_moe and from DeepSeek-V3 on",
-        only=("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", *_GROUPED),
+        only=("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", *_GROUPED, NEMOTRON_H),
     ),
     "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
     "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
@@ -299,6 +315,7 @@ CONFIG_FIELDS: dict[str, Field] = {
         "top_p",
         "typical_p",
     ),
+    **MAMBA_FIELDS,
     **no_effect("notes of the training library", "unsloth_{name}", "_unsloth_{name}"),
 }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from tamiz_ops.mamba_reference import Mamba2Sizes
 from tamiz_ops.recurrence_reference import DeltaNetSizes
 
 
@@ -94,8 +96,53 @@ class DeltaNet:
     tiled: bool = False
 
 
+@dataclass(frozen=True)
+class Mamba2:
+    """A selective state space in place of attention, see `mamba_graph`.
+
+    Attributes:
+        sizes: Its heads and its convolution.
+        normed: Whether its output is normed, the heads of each group together.
+        norm_first: Whether the norm comes before the gate.
+        limits: Least and largest step dt.
+        input_scale: Factor on its input.
+        part_scales: Factors on z, x, B, C and dt.
+        output_scale: Factor on its output.
+    """
+
+    sizes: Mamba2Sizes
+    normed: bool = True
+    norm_first: bool = False
+    limits: tuple[float, float] = (0.0, math.inf)
+    input_scale: float = 1.0
+    part_scales: tuple[float, ...] = (1.0,) * 5
+    output_scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Attention and a selective state space of the same input, whose outputs are added.
+
+    Attributes:
+        attention: The attention.
+        mamba: The state space.
+        input_scale: Factor on the input of the attention.
+        output_scale: Factor on its output.
+    """
+
+    attention: LayerAttention
+    mamba: Mamba2
+    input_scale: float = 1.0
+    output_scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class NoMixer:
+    """A layer that is a feed-forward block alone."""
+
+
 #: How a layer mixes tokens.
-Mixer = LayerAttention | ShortConvolution | DeltaNet
+Mixer = LayerAttention | ShortConvolution | DeltaNet | Mamba2 | SideBySide | NoMixer
 
 
 @dataclass(frozen=True)
@@ -148,6 +195,9 @@ class DecoderConfig:
         logit_cap: Soft cap of the logits; 0 for none.
         embedding_scale: Factor on the embedding.
         activation: f of the feed-forward block, of `activations.ACTIVATIONS`.
+        gate_scale: Factor on the gate of the feed-forward block.
+        down_scale: Factor on what the feed-forward block gives.
+        one_block: Whether a layer that mixes tokens has no feed-forward block behind it.
         residual_scale: Factor on what attention and feed-forward add to the residual stream.
         logit_divisor: What logits are divided by.
         experts: The mixture of experts of some layers; None for none.
@@ -165,6 +215,9 @@ class DecoderConfig:
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
     activation: str = "silu"
+    gate_scale: float = 1.0
+    down_scale: float = 1.0
+    one_block: bool = False
     residual_scale: float = 1.0
     logit_divisor: float = 1.0
     experts: Experts | None = None
@@ -173,8 +226,23 @@ class DecoderConfig:
 
     @property
     def attentions(self) -> tuple[LayerAttention, ...]:
-        """The layers that attend."""
-        return tuple(layer for layer in self.layers if isinstance(layer, LayerAttention))
+        """How the layers that attend do it."""
+        found = (attention_of(layer) for layer in self.layers)
+        return tuple(attention for attention in found if attention is not None)
+
+
+def attention_of(layer: Mixer) -> LayerAttention | None:
+    """How a layer attends; None where it does not."""
+    if isinstance(layer, SideBySide):
+        return layer.attention
+    return layer if isinstance(layer, LayerAttention) else None
+
+
+def mamba_of(layer: Mixer) -> Mamba2 | None:
+    """The selective state space of a layer; None where it has none."""
+    if isinstance(layer, SideBySide):
+        return layer.mamba
+    return layer if isinstance(layer, Mamba2) else None
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
     x       = x + softmax(q·Kᵀ · scale + mask)·V·Wo     K = [past, k], V = [past, v]
     x       = x + (f(norm(x)·Wg) · norm(x)·Wu)·Wd       without Wg: x + f(norm(x)·Wu)·Wd
 
-A layer may have a short convolution (LFM2, `convolution_graph`) or a gated delta net (Qwen 3.5,
-`delta_net_graph`) in place of attention. Keys and values may be made of a latent of low rank
+A layer may have a short convolution (LFM2, `convolution_graph`), a gated delta net (Qwen 3.5,
+`delta_net_graph`) or a selective state space (Granite 4, `mamba_graph`) in place of attention, or
+such a state space beside it (Falcon-H1). Keys and values may be made of a latent of low rank
 (DeepSeek, `latent_graph`).
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
@@ -30,23 +31,22 @@ import onnx_ir as ir
 
 from tamiz.api import DOMAIN, OPSET_VERSION
 from tamiz_exporters.activations import ACTIVATIONS, gated
-from tamiz_exporters.convolution_graph import add_convolution, convolution_state, shown_tokens
+from tamiz_exporters.convolution_graph import shown_tokens
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
-    DeltaNet,
     LayerAttention,
+    NoMixer,
     Packed,
     ShortConvolution,
 )
-from tamiz_exporters.delta_net_graph import add_delta_net, delta_state
 from tamiz_exporters.expert_graph import add_experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 from tamiz_exporters.latent_graph import head_numbers, latent_projections, values_of_latents
+from tamiz_exporters.mixer_graph import mixed, mixer_states
 from tamiz_exporters.rotary_graph import rotary_table, rotate
 
 OPSET = 18
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
-_PARTS = ("past", "present")
 _FLOAT_MIN = float(np.finfo(np.float32).min)
 
 
@@ -67,7 +67,8 @@ def build_decoder(
         The model; inputs ``input_ids, attention_mask, position_ids, past_key_values.N.key/value``,
         outputs ``logits, present.N.key/value``; a layer with a short convolution has instead
         ``past_conv.N`` and ``present_conv.N``, one with a gated delta net ``past_delta.N`` and
-        ``present_delta.N``.
+        ``present_delta.N``, one with a selective state space ``past_mamba.N`` and
+        ``present_mamba.N``.
     """
     return DecoderGraph(config, weights).build()
 
@@ -97,7 +98,7 @@ class DecoderGraph(GraphBuilder):
         inputs, outputs = [ids, self.attention_mask, self.position_ids], []
         x = self.begin(ids)
         for layer in range(len(config.layers)):
-            past, present = self.states(layer, length)
+            past, present = mixer_states(self, layer, length)
             inputs += past
             outputs += present
             x = self.layer(layer, x, past, present)
@@ -123,10 +124,7 @@ class DecoderGraph(GraphBuilder):
 
     def begin(self, ids: ir.Value) -> ir.Value:
         """The embedding of the tokens; makes the tables and masks that the layers share."""
-        x = self.embedding(ids)
-        if self.config.embedding_scale != 1:
-            factor = self.constant(self.config.embedding_scale, np.float32)
-            x = self.op("Mul", "/model/embed_tokens/Mul", x, factor)
+        x = self.times("/model/embed_tokens", self.embedding(ids), self.config.embedding_scale)
         rotaries = dict.fromkeys(
             at.rotary for at in self.config.attentions if at.rotary is not None
         )
@@ -139,23 +137,6 @@ class DecoderGraph(GraphBuilder):
         if any(isinstance(layer, ShortConvolution) for layer in self.config.layers):
             self.shown = shown_tokens(self, ids, self.attention_mask)
         return x
-
-    def states(self, number: int, length: str) -> tuple[list[ir.Value], list[ir.Value]]:
-        """What a layer keeps of a sequence: its pasts, and its presents of `length` tokens."""
-        layer = self.config.layers[number]
-        if isinstance(layer, ShortConvolution):
-            name = f"model.layers.{number}.conv.conv.weight"
-            hidden = self.initializers[name].shape.numpy()[0]  # type: ignore[union-attr]
-            past, present = (
-                convolution_state(f"{part}_conv.{number}", layer.taps, hidden) for part in _PARTS
-            )
-            return [past], [present]
-        if isinstance(layer, DeltaNet):
-            past, present = (delta_state(f"{part}_delta.{number}", layer) for part in _PARTS)
-            return [past], [present]
-        parts = ("key", "value")
-        pasts = [self.cache(f"past_key_values.{number}.{part}") for part in parts]
-        return pasts, [self.cache(f"present.{number}.{part}", length) for part in parts]
 
     def cache(self, name: str, length: str = "past_sequence_length") -> ir.Value:
         """A past or a present of keys or values."""
@@ -212,30 +193,28 @@ class DecoderGraph(GraphBuilder):
         name = f"/model/layers.{number}"
         y = self.norm(f"{name}/input_layernorm", x)
         layer = self.config.layers[number]
-        if isinstance(layer, ShortConvolution):
-            y = add_convolution(self, f"{name}/conv", y, self.shown, *past, *present)
-        elif isinstance(layer, DeltaNet):
-            states, mask = (*past, *present), self.attention_mask
-            name_of, epsilon = f"{name}/linear_attn", self.config.epsilon
-            y = add_delta_net(self, name_of, layer, epsilon, y, mask, *states)
-        else:
-            y = self.attention(f"{name}/self_attn", layer, y, past, present)
+        if self.config.one_block:
+            alone = isinstance(layer, NoMixer)
+            y = (
+                self.mlp(f"{name}/mlp", number, y)
+                if alone
+                else mixed(self, number, y, past, present)
+            )
+            return self.op("Add", f"{name}/Add", x, y)
+        y = mixed(self, number, y, past, present)
         before, after = "post_attention_layernorm", ""
         if self.has(f"{name}/pre_feedforward_layernorm"):
             y = self.norm(f"{name}/post_attention_layernorm", y)
             before, after = "pre_feedforward_layernorm", "post_feedforward_layernorm"
-        x = self.op("Add", f"{name}/Add", x, self.scaled(f"{name}/scaled", y))
+        x = self.op(
+            "Add", f"{name}/Add", x, self.times(f"{name}/scaled", y, self.config.residual_scale)
+        )
         y = self.mlp(f"{name}/mlp", number, self.norm(f"{name}/{before}", x))
         if after:
             y = self.norm(f"{name}/{after}", y)
-        return self.op("Add", f"{name}/Add_1", x, self.scaled(f"{name}/scaled_1", y))
-
-    def scaled(self, name: str, y: ir.Value) -> ir.Value:
-        """What is added to the residual stream, times its factor."""
-        if self.config.residual_scale == 1:
-            return y
-        factor = self.constant(self.config.residual_scale, np.float32)
-        return self.op("Mul", f"{name}/Mul", y, factor)
+        return self.op(
+            "Add", f"{name}/Add_1", x, self.times(f"{name}/scaled_1", y, self.config.residual_scale)
+        )
 
     def norm(self, name: str, x: ir.Value) -> ir.Value:
         """A norm of the residual stream, or of heads."""
@@ -342,11 +321,13 @@ class DecoderGraph(GraphBuilder):
         activation = self.config.activation
         if self.has(f"{name}/gate_proj"):
             gate, up = (self.linear(f"{name}/{part}_proj", x) for part in ("gate", "up"))
+            gate = self.times(f"{name}/gate_scale", gate, self.config.gate_scale)
             hidden = gated(self, name, activation, gate, up)
         else:
             hidden = self.linear(f"{name}/up_proj", x)
             hidden = ACTIVATIONS[activation](self, f"{name}/act_fn", hidden)
-        return self.linear(f"{name}/down_proj", self.sub_norm(f"{name}/ffn_sub_norm", hidden))
+        y = self.linear(f"{name}/down_proj", self.sub_norm(f"{name}/ffn_sub_norm", hidden))
+        return self.times(f"{name}/down_scale", y, self.config.down_scale)
 
     def sub_norm(self, name: str, x: ir.Value) -> ir.Value:
         """The norm before the last product of a block, where it has one (BitNet)."""

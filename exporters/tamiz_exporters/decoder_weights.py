@@ -17,23 +17,20 @@ import onnx_ir as ir
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
     DeltaNet,
-    LayerAttention,
     Mixer,
+    NoMixer,
     Packed,
     ShortConvolution,
+    attention_of,
+    mamba_of,
 )
 from tamiz_exporters.delta_net_weights import DeltaNames, delta_net_weights
 from tamiz_exporters.expert_weights import ExpertNames, expert_weights
 from tamiz_exporters.graph_weights import Weight, graph_tensors
 from tamiz_exporters.latent_weights import LatentNames, latent_weights
+from tamiz_exporters.mamba_weights import MambaNames, mamba_weights
 from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
 
-#: What the names of weights of a layer begin with, by how it mixes tokens.
-_MIXERS: dict[type[Mixer], str] = {
-    LayerAttention: "self_attn.",
-    ShortConvolution: "conv.",
-    DeltaNet: "linear_attn.",
-}
 _NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
 _log = logging.getLogger(__name__)
 
@@ -54,6 +51,7 @@ class Names:
         sinks: A layer's sinks of attention; empty for none.
         taps: A layer's tensor with the weight of its convolution.
         delta: How it names the weights of gated delta nets; None where no layer has any.
+        mamba: How it names the weights of selective state spaces; None where no layer has any.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -69,6 +67,7 @@ class Names:
     sinks: str = ""
     taps: str = ""
     delta: DeltaNames | None = None
+    mamba: MambaNames | None = None
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -166,17 +165,19 @@ class DecoderWeights:
                 sinks = find_tensor(source, name, (self.config.heads,))
                 yield Weight(f"model.layers.{layer}.self_attn.sinks", sinks)
             mixer = self.config.layers[layer]
-            others = tuple(name for kind, name in _MIXERS.items() if not isinstance(mixer, kind))
+            lacking = _lacking(config, mixer, mixed)
             yield from self._mixer(layer, mixer)
             for part, shape in self._shapes().items():
-                if part.startswith(others) or (mixed and part.startswith("mlp.")):
+                if part.startswith(lacking):
                     continue
                 stored, stored_shape, rows = self._stored(part, shape)
                 name = f"{names.layer.format(layer)}.{stored}"
                 if part in _NORMS_OF_HEADS and f"{name}.weight" not in source.tensors:
                     continue
                 target = f"model.layers.{layer}.{part}"
-                tensor = find_tensor(source, f"{name}.weight", stored_shape)
+                # A norm of Falcon-H1 has no such end in GGUF.
+                whole = name if name in source.tensors else f"{name}.weight"
+                tensor = find_tensor(source, whole, stored_shape)
                 # Only now: a damaged size must not cost memory.
                 rows = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
                 added = float(self.norms_from_one and len(shape) == 1)
@@ -199,6 +200,9 @@ class DecoderWeights:
             yield from delta_net_weights(
                 self.source, self.names.delta, mixer, self.hidden, at, target
             )
+        elif (mamba := mamba_of(mixer)) is not None and self.names.mamba is not None:
+            at, target = self.names.layer.format(layer), f"model.layers.{layer}.mamba"
+            yield from mamba_weights(self.source, self.names.mamba, mamba, self.hidden, at, target)
 
     def _taps(self, layer: int, taps: int) -> Weight:
         """The weight of a convolution, ``[H, L]``; transformers stores ``[H, 1, L]``."""
@@ -250,6 +254,17 @@ class DecoderWeights:
                 begin = sum(sizes[: parts.index(name)])
                 return tensor, (sum(sizes), *shape[1:]), range(begin, begin + shape[0])
         return self.names.parts[name], shape, None
+
+
+def _lacking(config: DecoderConfig, mixer: Mixer, mixed: bool) -> tuple[str, ...]:
+    """What the names of weights begin with that a layer lacks; `mixed`: it has experts."""
+    no_block = config.one_block and not isinstance(mixer, NoMixer)
+    lacking = {
+        "self_attn.": attention_of(mixer) is None,
+        "conv.": not isinstance(mixer, ShortConvolution),
+        "mlp.": mixed or no_block,
+    }
+    return tuple(name for name, lacks in lacking.items() if lacks)
 
 
 def half_split(rows: int, head_dim: int, rotary_dim: int) -> np.ndarray:

@@ -29,7 +29,7 @@ class ExpertNames:
         parts: `GATE`, `UP` and `DOWN` → names; ``{}`` stands for the number of an expert, and
             without it the tensor has all experts. A tensor that two of them name has both, the rows
             of each expert's gate before those of its up.
-        shared: The same of the shared expert.
+        shared: The same of the shared expert, which has no number.
         shared_gate: What the shared expert's score is made of; empty: it counts 1.
         bias: The tensor whose numbers are added to scores for the choice; empty for none.
         interleaved: Whether rows of two projections in one tensor take turns.
@@ -72,9 +72,11 @@ def expert_weights(
     for part in names.parts:
         yield from _stack(source, names, experts, hidden, layer, part, target)
     for part, stored in names.shared.items() if experts.shared_width else ():
-        shape = _shape(part, experts.shared_width, hidden)
-        tensor = find_tensor(source, f"{layer}.{stored}.weight", shape)
-        yield Weight(f"{target}.shared_expert.{part}.weight", tensor)
+        n, k = _shape(part, experts.shared_width, hidden)
+        together = [name for name in names.shared if names.shared[name] == stored]
+        tensor = find_tensor(source, f"{layer}.{stored}.weight", (n * len(together), k))
+        rows = np.arange(n) + n * together.index(part) if len(together) > 1 else None
+        yield Weight(f"{target}.shared_expert.{part}.weight", tensor, rows)
 
 
 def _row(source: Source, name: str, width: int) -> StoredTensor:

@@ -9,6 +9,7 @@ from tamiz.api import TamizError, write_json
 from tamiz_exporters.companions import CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_exporters.external_data import save_model
+from tamiz_exporters.gguf_config import hf_config
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.gguf_sampling import suggested_sampling
 from tamiz_exporters.gguf_split import open_gguf
@@ -73,7 +74,7 @@ def export(
     model = GgufModel(file, activation)
     tokenizer = GgufTokenizer(file, model.vocabulary)
     ids = tokenizer.generation_config() | {"transformers_version": TRANSFORMERS}
-    write_json(directory / CONFIG, model.hf_config() | ids)
+    write_json(directory / CONFIG, hf_config(model) | ids)
     write_json(directory / GENERATION_CONFIG, ids | suggested_sampling(file))
     write_json(directory / METADATA, model.description())
     write_json(directory / TOKENIZER, tokenizer.tokenizer_json(), compact=True)

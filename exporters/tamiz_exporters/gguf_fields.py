@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, refused
+from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by, refused
 
 _EXPERTS = "a mixture of experts"
 _RECURRENT = "layers without attention"
@@ -11,14 +11,16 @@ _PER_LAYER = "a list is read if all layers have the same"
 _WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
+_MAMBA = ("granitehybrid", "falcon-h1", "nemotron_h")
+_RECURRENT_KINDS = (*_DELTA, *_MAMBA)
 _DELTA_MIXTURES = ("qwen35moe", "qwen3next")
 _ROUTED = ("glm4moe", "deepseek2")
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
-    *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "gpt-oss"),
+    *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
     *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED),
 )
-_MULTIPLIED = ("granite", "granitemoe")
+_MULTIPLIED = ("granite", "granitemoe", "granitehybrid")
 _PATTERNED = ("gemma2", "gemma3")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
 
@@ -36,9 +38,13 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "context_length": obeyed("limit of a sequence"),
     "embedding_length": obeyed(),
     "block_count": obeyed(),
-    "feed_forward_length": obeyed(_PER_LAYER),
+    "feed_forward_length": obeyed(
+        f"{_PER_LAYER}; in nemotron_h, 0 where a layer is no feed-forward block"
+    ),
     "attention.head_count": obeyed(_PER_LAYER),
-    "attention.head_count_kv": obeyed(f"{_PER_LAYER}; in lfm2, 0 where a layer does not attend"),
+    "attention.head_count_kv": obeyed(
+        f"{_PER_LAYER}; in lfm2, granitehybrid and nemotron_h, 0 where a layer does not attend"
+    ),
     "attention.key_length": obeyed(),
     "attention.value_length": obeyed("equal to key_length, but where a latent makes both"),
     "attention.kv_lora_rank": obeyed("elements of the latent of keys and values", only=_LATENT),
@@ -59,7 +65,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_feed_forward_length": obeyed(
         only=("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED)
     ),
-    "expert_shared_feed_forward_length": obeyed(only=("qwen2moe", *_DELTA_MIXTURES, *_ERNIE)),
+    "expert_shared_feed_forward_length": obeyed(
+        only=("qwen2moe", *_DELTA_MIXTURES, *_ERNIE, "granitehybrid")
+    ),
     "expert_shared_count": Field(
         Treatment.OBEYED,
         "each as wide as the others; of ernie4_5-moe expert_shared_feed_forward_length is read",
@@ -74,11 +82,13 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_weights_norm": _router("whether these are divided by their sum"),
     "expert_group_count": _router("groups of experts", 1),
     "expert_group_used_count": _router("groups of which a token takes experts", 1),
-    "ssm.conv_kernel": obeyed("tokens that a convolution mixes", only=_DELTA),
-    "ssm.state_size": obeyed("length of a key head", only=_DELTA),
-    "ssm.group_count": obeyed("key heads", only=_DELTA),
-    "ssm.time_step_rank": obeyed("value heads", only=_DELTA),
-    "ssm.inner_size": obeyed("length of all value heads", only=_DELTA),
+    "ssm.conv_kernel": obeyed("tokens that a convolution mixes", only=_RECURRENT_KINDS),
+    "ssm.state_size": obeyed("length of a key head, or of B and C", only=_RECURRENT_KINDS),
+    "ssm.group_count": obeyed(
+        "key heads, or groups of heads that share B and C", only=_RECURRENT_KINDS
+    ),
+    "ssm.time_step_rank": obeyed("value heads, or heads of a state space", only=_RECURRENT_KINDS),
+    "ssm.inner_size": obeyed("length of all of them", only=_RECURRENT_KINDS),
     "attention.recurrent_layers": obeyed("layers with a gated delta net", only=_DELTA),
     "full_attention_interval": obeyed(
         "of so many layers the last attends, where no list says it", only=_DELTA
@@ -105,7 +115,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         Treatment.NO_EFFECT, "a token of text has one position in all dimensions", only=_DELTA
     ),
     "rope.dimension_count_swa": refused("another rotary size in some layers"),
-    **no_effect("says how the model was trained", "rope.scaling.finetuned"),
+    "rope.scaling.finetuned": obeyed_by(
+        ["granitehybrid"], "whether heads rotate; of others how the model was trained"
+    ),
     "attention.scale": obeyed("factor on scores", only=_MULTIPLIED),
     "attention.output_scale": refused("a factor on attention's output"),
     "attention.max_alibi_bias": refused("ALiBi"),
@@ -116,7 +128,10 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.shared_kv_layers": refused("layers that share keys and values"),
     "attention.key_length_swa": refused("other heads in layers with a window"),
     "attention.value_length_swa": refused("other heads in layers with a window"),
-    "attention.layer_norm_epsilon": refused("layer norms with a mean"),
+    "attention.layer_norm_epsilon": obeyed(
+        "where attention.layer_norm_rms_epsilon is missing; of others layer norms with a mean",
+        only=("nemotron_h",),
+    ),
     "logit_scale": _multiplier("what logits are divided by"),
     "residual_scale": _multiplier("factor on what layers add"),
     "embedding_scale": _multiplier("factor on the embedding"),

@@ -8,25 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from tamiz_exporters.activations import GGUF_NAMES, STATED, chosen_activation
-from tamiz_exporters.architectures import (
-    ARCHITECTURES,
-    SOFT_CAPS,
-    WITH_EXPERTS,
-    WITH_SIGMOIDS,
-    Architecture,
-)
+from tamiz_exporters.activations import GGUF_NAMES, chosen_activation
+from tamiz_exporters.architecture import Architecture
+from tamiz_exporters.architectures import ARCHITECTURES, SOFT_CAPS, WITH_EXPERTS, WITH_SIGMOIDS
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Mixer, ShortConvolution
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
-from tamiz_exporters.delta_fields import gguf_attending, gguf_delta_net, hf_delta_fields
-from tamiz_exporters.expert_fields import gguf_experts, gguf_step
+from tamiz_exporters.delta_fields import gguf_attending, gguf_delta_net
+from tamiz_exporters.expert_fields import gguf_experts
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
-from tamiz_exporters.latent_fields import MINICPM, depth_scales, gguf_latent, hf_latent_fields
+from tamiz_exporters.latent_fields import MINICPM, depth_scales, gguf_latent
 from tamiz_exporters.latent_weights import GGUF_LATENTS
+from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf_width
+from tamiz_exporters.mamba_weights import GGUF_MAMBA
 from tamiz_exporters.missing_architectures import MISSING
-from tamiz_exporters.mixture_traits import GGUF_EXPERTS, ROUTER_KEYS
+from tamiz_exporters.mixture_traits import GGUF_EXPERTS
 
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
@@ -72,8 +69,7 @@ class GgufModel:
         self.traits = self._traits()
         of.check()
         self.hidden = of.positive("embedding_length")
-        experts_only = self.traits.mixture is not None and self.traits.delta is not None
-        self.ffn = of.positive("feed_forward_length", 1 if experts_only else None)
+        self.ffn = self._width()
         self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
         heads = of.positive("attention.head_count")
         latent = gguf_latent(of, heads, self.hidden) if self.traits.latent else None
@@ -97,8 +93,9 @@ class GgufModel:
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            epsilon=of.number("attention.layer_norm_rms_epsilon"),
+            epsilon=self._epsilon(),
             layers=layers,
+            one_block=self._one_block,
             scale=scale,
             score_cap=score_cap,
             logit_cap=logit_cap,
@@ -109,6 +106,11 @@ class GgufModel:
             latent=latent,
             **multipliers,
         )
+
+    @property
+    def _one_block(self) -> bool:
+        """Whether a layer is one block alone."""
+        return self.traits.mamba is not None and self.traits.mamba.one_block
 
     def weights(self) -> DecoderWeights:
         """Returns what reads the weights."""
@@ -124,6 +126,7 @@ class GgufModel:
             "attn_sinks.weight" if self.traits.sinks else "",
             "shortconv.conv",
             None if self.traits.delta is None else self.traits.delta.gguf,
+            GGUF_MAMBA,
             ignored=_ROTARY,
             beside=self._beside(),
         )
@@ -154,99 +157,6 @@ class GgufModel:
             if key.startswith(kept) and isinstance(value, str | int | list)
         }
 
-    def hf_config(self) -> dict[str, Any]:
-        """Returns what ``config.json`` holds, in Hugging Face's terms.
-
-        Frequencies scaled by ``rope_freqs.weight`` (llama 3) are in the graph, not in here.
-        """
-        config = self.config
-        out: dict[str, Any] = {
-            "architectures": [self.traits.model_class],
-            "model_type": self.traits.model_type,
-            "attention_bias": "blk.0.attn_q.bias" in self.file.tensors,
-            "attention_dropout": 0.0,
-            "head_dim": config.head_dim,
-            "hidden_act": STATED.get(config.activation, config.activation),
-            "hidden_size": self.hidden,
-            "initializer_range": 0.02,
-            "intermediate_size": self.ffn,
-            "max_position_embeddings": self.context,
-            "mlp_bias": "blk.0.ffn_up.bias" in self.file.tensors,
-            "num_attention_heads": config.heads,
-            "num_hidden_layers": len(config.layers),
-            "num_key_value_heads": config.kv_heads,
-            self.traits.epsilon_key: config.epsilon,
-            "rope_scaling": self.rope.scaling,
-            "rope_theta": self.rope.base,
-            "tie_word_embeddings": "output.weight" not in self.file.tensors,
-            "torch_dtype": "float32",
-            "use_cache": True,
-            "vocab_size": self.vocabulary,
-        }
-        out |= self._hf_experts() | self._hf_multipliers()
-        if config.latent is not None:
-            out |= hf_latent_fields(config.latent, config.heads)
-        elif self.rope.dimensions != config.head_dim:
-            out["partial_rotary_factor"] = self.rope.dimensions / config.head_dim
-        if self.traits.soft_caps or config.logit_cap:
-            caps = config.score_cap or None, config.logit_cap or None
-            out |= dict(zip(SOFT_CAPS, caps, strict=True))
-            out["query_pre_attn_scalar"] = round(
-                config.scale**-2 if config.scale else config.head_dim
-            )
-        if window := max(layer.window for layer in config.attentions):
-            out["sliding_window"] = window
-            out["layer_types"] = [
-                "sliding_attention" if layer.window else "full_attention"
-                for layer in config.attentions
-            ]
-        return out | self._hf_convolutions() | hf_delta_fields(config.layers)
-
-    def _hf_convolutions(self) -> dict[str, Any]:
-        if not self.traits.convolves:
-            return {}
-        attends = [isinstance(layer, LayerAttention) for layer in self.config.layers]
-        return {
-            "layer_types": ["full_attention" if each else "conv" for each in attends],
-            "conv_L_cache": self._taps(),
-            "conv_bias": False,
-            "block_auto_adjust_ff_dim": False,
-        }
-
-    def _hf_experts(self) -> dict[str, Any]:
-        traits, experts = self.traits.mixture, self.config.experts
-        if traits is None or experts is None:
-            return {}
-        out: dict[str, Any] = {traits.count_key: experts.count, traits.top_key: experts.top}
-        out[traits.width_key] = experts.width
-        if traits.normalize_key:
-            out[traits.normalize_key] = experts.normalize
-        if experts.shared_width:
-            each = experts.width if traits.shared_counts else 1
-            out[traits.shared_key] = experts.shared_width // each
-        if traits.span_keys is not None:
-            first, last, every = traits.span_keys
-            step = gguf_step(self.of, traits)
-            out |= {first: min(experts.layers), last: max(experts.layers), every: step}
-            out.pop("", None)
-        if traits.routed:
-            values = experts.scale, experts.groups, experts.top_groups
-            out |= zip(ROUTER_KEYS, values, strict=True)
-        return out
-
-    def _hf_multipliers(self) -> dict[str, Any]:
-        config = self.config
-        if self.traits.depth_scaled:
-            return MINICPM
-        if not self.traits.multiplied:
-            return {}
-        return {
-            "embedding_multiplier": config.embedding_scale,
-            "attention_multiplier": config.scale or config.head_dim**-0.5,
-            "residual_multiplier": config.residual_scale,
-            "logits_scaling": config.logit_divisor,
-        }
-
     def _activation(self, given: str | None) -> str:
         key = "hidden_activation"
         stated = None if self.of.given(key) is None else self.of.text(key, "")
@@ -260,6 +170,19 @@ class GgufModel:
         if self.architecture in WITH_SIGMOIDS and self.of.given("expert_gating_func") == 2:
             return WITH_SIGMOIDS[self.architecture]
         return ARCHITECTURES[self.architecture]
+
+    def _width(self) -> int:
+        """Width of the feed-forward blocks."""
+        if self._one_block:
+            return gguf_width(self.of)
+        experts_only = self.traits.mixture is not None and self.traits.delta is not None
+        return self.of.positive("feed_forward_length", 1 if experts_only else None)
+
+    def _epsilon(self) -> float:
+        """ε of the norms; llama.cpp's converter uses another key for Nemotron-H."""
+        key = "attention.layer_norm_rms_epsilon"
+        other = self._one_block and self.of.given(key) is None
+        return self.of.number("attention.layer_norm_epsilon" if other else key)
 
     def _multipliers(self) -> dict[str, Any]:
         """Factors on embedding, scores and residuals, and the divisor of logits."""
@@ -297,7 +220,8 @@ class GgufModel:
         """Key/value heads of the layers that attend."""
         key = "attention.head_count_kv"
         listed = self.of.given(key)
-        if not self.traits.convolves or not isinstance(listed, np.ndarray):
+        lists = self.traits.convolves or self.traits.mamba is not None
+        if not lists or not isinstance(listed, np.ndarray):
             return self.of.positive(key, heads)
         counts = set(listed.tolist()) - {0}
         if len(counts) != 1 or not all(type(count) is int and count > 0 for count in counts):
@@ -306,6 +230,8 @@ class GgufModel:
 
     def _attending(self, count: int) -> list[bool]:
         """Which layers attend; of `count` layers where no key says it."""
+        if self.traits.mamba is not None:
+            return gguf_mamba_attending(self.of, self.traits.mamba, count)
         if self.traits.delta is not None:
             return gguf_attending(self.of, count)
         listed = self.of.given("attention.head_count_kv")
@@ -313,7 +239,7 @@ class GgufModel:
             return [True] * count
         return [bool(heads) for heads in listed]
 
-    def _taps(self) -> int:
+    def taps(self) -> int:
         """Tokens that a convolution mixes."""
         taps = self.of.positive("shortconv.l_cache")
         if taps < 2:
@@ -334,17 +260,21 @@ class GgufModel:
         """What mixes tokens in layers that do not attend."""
         if self.traits.delta is not None:
             return gguf_delta_net(self.of, self.traits.delta.tiled)
-        return ShortConvolution(self._taps())
+        return ShortConvolution(self.taps())
 
     def _layers(self) -> tuple[Mixer, ...]:
         """How each layer mixes tokens."""
         of, traits = self.of, self.traits
         count = self._count()
-        norm = traits.names["post_attention_layernorm"]
+        norm = traits.names["input_layernorm" if traits.mamba else "post_attention_layernorm"]
         if f"blk.{count - 1}.{norm}.weight" not in self.file.tensors:
             of.reject("block_count", count, "as many layers as the file has")
         window = self._window()
         rotary = self.rope.scaled()
+        if (mamba := traits.mamba) is not None:
+            # llama.cpp's converter says here whether heads rotate.
+            rotates = mamba.beside or (not mamba.one_block and self._turns())
+            return gguf_layers(of, mamba, [LayerAttention(rotary if rotates else None)] * count)
         local = rotary
         if traits.local_rope_base or of.given("rope.freq_base_swa") is not None:
             local = self.rope.local(traits.local_rope_base)
@@ -362,6 +292,10 @@ class GgufModel:
             seen = window if narrow and window < self.context else 0
             layers.append(LayerAttention((local if narrow else rotary) if turns else None, seen))
         return tuple(layers)
+
+    def _turns(self) -> bool:
+        key = "rope.scaling.finetuned"
+        return self.of.given(key) is None or self.of.flag(key)
 
     def _window(self) -> int:
         """Keys that a query sees in the layers with a window; 0 where no layer has one."""

@@ -104,6 +104,12 @@ class GraphBuilder:
         converted = [ir.convenience.convert_attribute(*pair) for pair in attributes.items()]
         self.nodes.append(ir.Node(DOMAIN, op_type, inputs, converted, outputs=outputs, name=name))
 
+    def times(self, name: str, x: ir.Value, factor: float) -> ir.Value:
+        """x · factor; x itself where the factor is 1."""
+        if factor == 1:
+            return x
+        return self.op("Mul", f"{name}/Mul", x, self.constant(factor, np.float32))
+
     def rms_norm(
         self, name: str, x: ir.Value, epsilon: float, output: ir.Value | None = None
     ) -> ir.Value:

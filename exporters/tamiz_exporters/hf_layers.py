@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tamiz_exporters.architectures import Architecture
+from tamiz_exporters.architecture import Architecture
 from tamiz_exporters.hf_fields import Fields
+from tamiz_exporters.mamba_fields import hf_attending
 
 
 def bidirectional(of: Fields) -> bool:
@@ -17,6 +18,8 @@ def attending(of: Fields, traits: Architecture, count: int) -> list[bool]:
     Raises:
         TamizError: The configuration names other kinds of layers, or none that attends.
     """
+    if traits.mamba is not None:
+        return hf_attending(of, traits.mamba, count)
     if not (traits.convolves or traits.delta):
         return [True] * count
     if (kinds := of.given("layer_types")) is None:

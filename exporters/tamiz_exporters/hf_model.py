@@ -12,10 +12,8 @@ import onnx_ir as ir
 
 from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES, chosen_activation
-from tamiz_exporters.architectures import (
-    HF_ARCHITECTURES,
-    SOFT_CAPS,
-)
+from tamiz_exporters.architecture import Architecture
+from tamiz_exporters.architectures import HF_ARCHITECTURES, HF_WITH_EXPERTS, SOFT_CAPS
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import (
@@ -35,14 +33,15 @@ from tamiz_exporters.hf_layers import attending, bidirectional, turning, windows
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
+from tamiz_exporters.mamba_fields import falcon_scales, hf_kinds, hf_layers
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
 from tamiz_exporters.ternary_source import TernarySource
 
-#: What begins the names of a decoder's weights: of a model with its head, without it, and of one
-#: that also reads pictures.
-_PREFIXES = ("model.", "", "model.language_model.")
+#: What begins the names of a decoder's weights: of a model with its head, without it, of one that
+#: also reads pictures, and as Nemotron-H was published.
+_PREFIXES = ("model.", "", "model.language_model.", "backbone.")
 #: The part of such a model's ``config.json`` that describes the text model.
 TEXT_CONFIG = "text_config"
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
@@ -85,12 +84,10 @@ class HfModel:
         """
         written = Fields(path / CONFIG, read_json(path / CONFIG))
         self.folder: Source = SafetensorsFolder(path)
-        named = (p for p in _PREFIXES if f"{p}embed_tokens.weight" in self.folder.tensors)
+        self._traits = _traits(written)
+        embedding = f"{self._traits.embedding}.weight"
+        named = (p for p in _PREFIXES if f"{p}{embedding}" in self.folder.tensors)
         self._prefix = next(named, _PREFIXES[0])
-        kind = written.text("model_type", "")
-        if kind not in HF_ARCHITECTURES:
-            written.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
-        self._traits = HF_ARCHITECTURES[kind]
         if (inner := written.group(TEXT_CONFIG)) is not None:
             beside = {"tie_word_embeddings": written.given("tie_word_embeddings")}
             written = replace(inner, values=beside | dict(inner.values))
@@ -112,7 +109,7 @@ class HfModel:
         self._rope = HfRope(of, self._traits, head_dim if latent is None else latent.rope)
         layers = self._layers()
         self.context = self._rope.context
-        multipliers = self._multipliers()
+        multipliers = self._multipliers(head_dim)
         if latent is not None:
             multipliers["scale"] = (latent.nope + latent.rope) ** -0.5 * self._rope.stretch
         self.config = DecoderConfig(
@@ -121,6 +118,7 @@ class HfModel:
             head_dim=head_dim,
             epsilon=of.number(self._traits.epsilon_key),
             layers=layers,
+            one_block=self._traits.mamba is not None and self._traits.mamba.one_block,
             score_cap=score_cap,
             logit_cap=logit_cap,
             activation=self._activation(activation),
@@ -151,8 +149,8 @@ class HfModel:
         Raises:
             TamizError: It is one.
         """
-        if len(self.config.attentions) < len(self.config.layers):
-            kind = "linear_attention" if self._traits.delta else "conv"
+        if not all(isinstance(layer, LayerAttention) for layer in self.config.layers):
+            kind = "conv" if self._traits.convolves else "linear_attention"
             self._of.reject("layer_types", kind, f"full_attention where {SENTENCE_MODULES} is")
 
     def weights(self, head: bool = True) -> DecoderWeights:
@@ -164,9 +162,10 @@ class HfModel:
         """
         prefix, own = self._prefix, self._traits.own_names
         parts = {name: own.get(name, name) for name in self._traits.names}
-        fused = _FUSED if self._traits.fused else {}
+        fused = _FUSED if self._traits.fused else self._traits.hf_fused
+        mamba = self._traits.mamba
         names = Names(
-            f"{prefix}embed_tokens.weight",
+            f"{prefix}{self._traits.embedding}.weight",
             f"{prefix}{self._traits.last_norm[0]}.weight",
             _HEAD,
             f"{prefix}layers.{{}}",
@@ -177,6 +176,7 @@ class HfModel:
             "self_attn.sinks" if self._traits.sinks else "",
             "conv.conv",
             None if self._traits.delta is None else self._traits.delta.transformers,
+            None if mamba is None else mamba.names,
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )
@@ -213,7 +213,7 @@ class HfModel:
         vocabulary = self._of.positive("vocab_size")
         tied = self._tied()
         own = tied is False or (tied is None and _HEAD in self.folder.tensors)
-        name = _HEAD if own else f"{self._prefix}embed_tokens.weight"
+        name = _HEAD if own else f"{self._prefix}{self._traits.embedding}.weight"
         if max(tokens) >= vocabulary:
             self._of.reject(
                 "vocab_size", vocabulary, f"more than the token {max(tokens)} of scores"
@@ -261,16 +261,18 @@ class HfModel:
         kv_heads = of.positive("num_key_value_heads", heads)
         if heads % kv_heads:
             of.reject("num_key_value_heads", kv_heads, f"a divisor of {heads}")
-        head_dim = of.positive("head_dim", max(1, self._hidden // heads))
+        head_dim = of.positive("attention_head_dim", max(1, self._hidden // heads))
+        head_dim = of.positive("head_dim", head_dim)
         # Before anything of that size is made: a damaged count must not cost memory.
         layer = attending(of, self._traits, self._count()).index(True)
-        rows, first = heads * head_dim, f"{self._prefix}layers.{layer}.self_attn"
+        rows, at = heads * head_dim, f"{self._prefix}layers.{layer}"
+        own = self._traits.own_names.get("self_attn.q_proj", "self_attn.q_proj")
         if self._traits.fused:
             shape = rows + 2 * kv_heads * head_dim, self._hidden
-            find_tensor(self.folder, f"{first}.qkv_proj.weight", shape)
+            find_tensor(self.folder, f"{at}.self_attn.qkv_proj.weight", shape)
         else:
             rows *= 1 + self._traits.gated_heads
-            find_tensor(self.folder, f"{first}.q_proj.weight", (rows, self._hidden))
+            find_tensor(self.folder, f"{at}.{own}.weight", (rows, self._hidden))
         return kv_heads, head_dim
 
     def _check_quantization(self) -> None:
@@ -295,19 +297,22 @@ class HfModel:
             self._of.reject(key, not has_norm, f"{str(has_norm).lower()}, as {layer}self_attn")
 
     def _activation(self, given: str | None) -> str:
-        key = "hidden_act" if self._of.given("hidden_activation") is None else "hidden_activation"
+        key, own = "hidden_activation", self._traits.activation_key
+        key = own if self._of.given(key) is None else key
         stated = None if self._of.given(key) is None else self._of.text(key, "")
         names = {**HF_NAMES, **self._traits.renamed}
         return chosen_activation(
             given, self._traits.activation, stated, names, partial(self._of.reject, key)
         )
 
-    def _multipliers(self) -> dict[str, Any]:
+    def _multipliers(self, head_dim: int) -> dict[str, Any]:
         """Factors on embedding, scores and residuals, and the divisor of logits."""
         of = self._of
         if self._traits.depth_scaled:
             given = {key: of.number(key, value) for key, value in MINICPM.items()}
             return depth_scales(self._hidden, self._count(), given)
+        if self._traits.mamba is not None and self._traits.mamba.beside:
+            return falcon_scales(of, head_dim)
         if not self._traits.multiplied:
             scalar = of.given("query_pre_attn_scalar") is not None
             return {
@@ -323,6 +328,8 @@ class HfModel:
 
     def _count(self) -> int:
         """Number of layers."""
+        if (mamba := self._traits.mamba) is not None and mamba.one_block:
+            return len(hf_kinds(self._of, mamba))  # which transformers 5 counts, too
         count = self._of.positive("num_hidden_layers")
         if count > _MOST_LAYERS:
             self._of.reject("num_hidden_layers", count, f"at most {_MOST_LAYERS}")
@@ -335,7 +342,7 @@ class HfModel:
             experts = self.config.experts
             mixed = experts is not None and len(experts.layers) == len(self.config.layers)
             # A model of experts alone need not say it.
-            return of.positive("intermediate_size", 1 if mixed else None)
+            return of.positive(self._traits.ffn_key, 1 if mixed else None)
         key = "block_ff_dim" if of.given("block_ff_dim") is not None else "intermediate_size"
         width = of.positive(key)
         if of.flag("block_auto_adjust_ff_dim") is False:
@@ -347,6 +354,9 @@ class HfModel:
     def _layers(self) -> tuple[Mixer, ...]:
         """How each layer mixes tokens."""
         count = self._count()
+        if (mamba := self._traits.mamba) is not None:
+            attention = LayerAttention(self._rope.scaled() if self._turns() else None)
+            return hf_layers(self._of, mamba, self._hidden, count, attention)
         if not all(attends := attending(self._of, self._traits, count)):
             attention = LayerAttention(self._rope.scaled())
             other = hf_delta_net(self._of) if self._traits.delta else self._convolution()
@@ -359,6 +369,16 @@ class HfModel:
             for turn, window in zip(turns, windows(self._of, self._traits, count), strict=True)
         )
 
+    def _turns(self) -> bool:
+        """Whether heads rotate in a model with state spaces."""
+        mamba, key = self._traits.mamba, "position_embedding_type"
+        if mamba is None or mamba.beside:
+            return True
+        kind = self._of.text(key, "nope")
+        if kind not in ("nope", "rope"):
+            self._of.reject(key, kind, "rope, nope or null")
+        return kind == "rope"
+
     def _convolution(self) -> ShortConvolution:
         """The short convolution of a layer."""
         if (taps := self._of.positive("conv_L_cache", 3)) < 2:
@@ -367,3 +387,17 @@ class HfModel:
 
     def _narrow(self, window: int) -> int:
         return window if window < self._rope.context else 0
+
+
+def _traits(of: Fields) -> Architecture:
+    """What the decoder has.
+
+    Raises:
+        TamizError: Its architecture is unknown.
+    """
+    kind = of.text("model_type", "")
+    if kind not in HF_ARCHITECTURES:
+        of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
+    if kind in HF_WITH_EXPERTS and of.given("num_local_experts") != 0:
+        return HF_WITH_EXPERTS[kind]
+    return HF_ARCHITECTURES[kind]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tamiz_exporters.architectures import Architecture
+from tamiz_exporters.architecture import Architecture
 from tamiz_exporters.config_fields import ROPE_FIELDS
 from tamiz_exporters.decoder_config import Rotary
 from tamiz_exporters.hf_fields import Fields

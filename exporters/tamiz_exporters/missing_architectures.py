@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-_MAMBA = "Mamba layers"
 _MEANS = "layer norms with a mean"
 _EXPERTS = "a mixture of experts with a router, biases or attention of its own kind"
 
@@ -11,9 +10,9 @@ MISSING = {
     **dict.fromkeys(("lfm2moe", "llama4", "minimax-m2"), _EXPERTS),
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
-    **dict.fromkeys(
-        ("mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h"), _MAMBA
-    ),
+    **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
+    "mamba2": "a cache of a model in which no layer attends",
+    "nemotron_h_moe": "experts without a gate, with a projection around them",
     **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2", "falcon", "phi2"), _MEANS),
     **dict.fromkeys(("command-r", "opt"), _MEANS),
     **dict.fromkeys(("gemma3n", "gemma4"), "embeddings of each layer"),

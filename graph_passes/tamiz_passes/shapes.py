@@ -130,6 +130,7 @@ def _schemas() -> Sequence[OpSchema]:
         _schema("MatMulIntegerToFloat", _MICROSOFT, _matmul_to_float),
         *(_schema(name, DOMAIN, _like_first) for name in ("RMSNorm", "SwiGLU", "ShortConv")),
         _schema("GatedDeltaNet", DOMAIN, _like_second),
+        _schema("Mamba2", DOMAIN, _mamba2),
         *(_schema(name, DOMAIN, _rows_of_n) for name in ("BlockMatMul", "ChannelMatMul")),
         _schema("Attention", DOMAIN, _attention),
         _schema("ExpertMatMul", DOMAIN, _expert_matmul),
@@ -171,6 +172,14 @@ def _like_second(context: Any) -> None:
     second = context.get_input_type(1)
     if second is not None:
         context.set_output_type(0, second)
+
+
+def _mamba2(context: Any) -> None:
+    """The columns of the projection without those of the convolution and of the heads."""
+    if found := _tensors(context, 0, 1, 2):
+        *rows, columns = found[0].shape.dim
+        others = found[1].shape.dim[1].dim_value + found[2].shape.dim[0].dim_value
+        _give(context, found[0].elem_type, *rows, columns.dim_value - others)
 
 
 def _skip_norm(context: Any) -> None:

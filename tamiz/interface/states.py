@@ -12,9 +12,10 @@ t mod rows, and `SPARE` of them more than a token reads. So up to `SPARE` tokens
 without a copy of it. Where sequences lie in pages of 64 tokens it is ``[pages, rows, …]``, and
 token t of a page has the row t mod rows of that page.
 
-A state of a recurrence, ``past_delta.N``, is ``[batch, …]`` of fixed size, too, and can forget
-`SPARE` tokens: the op `GatedDeltaNet` says how. Where sequences lie in pages it is ``[slots, …]``,
-and the input ``slots`` says which slot each segment of ``sequences`` belongs to.
+A state of a recurrence, ``past_delta.N`` or ``past_mamba.N``, is ``[batch, …]`` of fixed size, too,
+and can forget `SPARE` tokens: the ops `GatedDeltaNet` and `Mamba2` say how. Where sequences lie in
+pages it is ``[slots, …]``, and the input ``slots`` says which slot each segment of ``sequences``
+belongs to.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LAYERS = f"{PAST}layers."
 #: What the names of states begin with that have the rows of the last tokens.
 RECENT = f"{PAST}recent."
 #: What the names of states begin with of which a batch has one for each sequence, in a slot.
-DELTA = f"{PAST}delta."
+RECURRENT = (f"{PAST}delta.", f"{PAST}mamba.")
 #: Tokens at the end of a sequence that such states can forget.
 SPARE = 16
 #: Tokens of a page, as the ops divide what they keep of several sequences.
@@ -92,7 +93,8 @@ class State:
         sizes = [size if isinstance(size, int) else 0 for size in dims]
         del sizes[batch]
         axis = growing[0] if growing else None
-        in_slots = value.name.startswith((DELTA, stacked(DELTA))) and axis is None
+        names = (*RECURRENT, *map(stacked, RECURRENT))
+        in_slots = value.name.startswith(names) and axis is None
         rows = value.name.startswith((RECENT, stacked(RECENT))) and axis is None
         kind = TYPES[value.type]
         return cls(value.name, tuple(sizes), kind, batch, axis, rows or in_slots, in_slots)

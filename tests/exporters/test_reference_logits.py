@@ -19,9 +19,10 @@ import pytest
 from gguf import GGUFWriter
 
 import tamiz_ops
-from kit import tiny_gguf, tiny_safetensors
+from kit import mamba_gguf, mambas, tiny_gguf, tiny_safetensors
 from kit.delta_nets import DELTA_NETS
 from kit.latents import LATENTS
+from kit.mambas import MAMBAS
 from kit.mixtures import MIXTURES
 from tamiz.files.errors import TamizError
 from tamiz.interface.states import State
@@ -217,11 +218,17 @@ def ids() -> np.ndarray:
 
 
 def write_gguf(path: Path, name: str) -> None:
+    if name in MAMBAS:
+        mamba_gguf.write_gguf(path, mambas.random_mamba(**MAMBAS[name]))
+        return
     shape, metadata = GGUF[name]
     tiny_gguf.write(path, tiny_gguf.random_model(**shape), **metadata)
 
 
 def write_folder(path: Path, name: str) -> None:
+    if name in MAMBAS:
+        mambas.write_folder(path, mambas.random_mamba(**MAMBAS[name]))
+        return
     shape, changes = HUGGING_FACE[name]
     tiny_safetensors.write(path, tiny_gguf.random_model(**shape), **changes)
 
@@ -247,7 +254,7 @@ def check(folder: Path, expected: list[float], bound: float = RELATIVE_ERROR) ->
     assert error < bound
 
 
-@pytest.mark.parametrize("name", GGUF)
+@pytest.mark.parametrize("name", [*GGUF, *MAMBAS])
 def test_logits_equal_those_of_llama_cpp(tmp_path, name) -> None:
     write_gguf(tmp_path / "tiny.gguf", name)
     (tmp_path / "dense").mkdir()
@@ -257,7 +264,7 @@ def test_logits_equal_those_of_llama_cpp(tmp_path, name) -> None:
     check(tmp_path / "dense", json.loads(VALUES.read_text())["gguf"][name], bound)
 
 
-@pytest.mark.parametrize("name", HUGGING_FACE)
+@pytest.mark.parametrize("name", [*HUGGING_FACE, *MAMBAS])
 def test_logits_equal_those_of_transformers(tmp_path, name) -> None:
     write_folder(tmp_path / "hf", name)
     (tmp_path / "dense").mkdir()

@@ -13,6 +13,8 @@ import pytest
 from gguf.constants import Keys
 
 from kit import tiny_gguf, tiny_safetensors
+from kit.mamba_gguf import write_gguf
+from kit.mambas import MAMBAS, random_mamba
 from tamiz.files.errors import TamizError
 from tamiz.runtime.generation_fields import NO_EFFECT, OBEYED, REFUSED
 from tamiz_exporters.architectures import ARCHITECTURES
@@ -82,7 +84,11 @@ def test_a_model_obeys_no_other_keys_than_declared(tmp_path, architecture, monke
         return get(file, key, kind, default)
 
     monkeypatch.setattr(GgufFile, "get", recorded)
-    tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(**_shape(architecture)))
+    shapes = {shape["architecture"]: shape for shape in MAMBAS.values()}
+    if architecture in shapes:
+        write_gguf(tmp_path / "tiny.gguf", random_mamba(**shapes[architecture]))
+    else:
+        tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(**_shape(architecture)))
     GgufModel(GgufFile(tmp_path / "tiny.gguf"))
     own = {key.removeprefix(f"{architecture}.") for key in asked if key.startswith(architecture)}
     for name in own - {"attn_logit_softcapping", "final_logit_softcapping"}:

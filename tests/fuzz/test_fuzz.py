@@ -32,6 +32,7 @@ from tamiz.plugins import Plugins
 from tamiz.reporting.reader import read_report
 from tamiz.runtime.text.chat_template import ChatTemplate
 from tamiz.survey.survey import survey
+from tamiz_exporters.gguf_config import hf_config
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.gguf_tokenizer import GgufTokenizer
@@ -138,7 +139,7 @@ def test_gguf_files(tmp_path: Path, tiny_gguf: Path) -> None:
             model = GgufModel(file)
             tokenizer = GgufTokenizer(file, model.vocabulary)
             json.dumps(
-                [model.hf_config(), tokenizer.tokenizer_json(), tokenizer.generation_config()]
+                [hf_config(model), tokenizer.tokenizer_json(), tokenizer.generation_config()]
             )
             json.dumps(tokenizer.tokenizer_config(model.context))
 

@@ -1,0 +1,114 @@
+"""What tells the decoders of architectures apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamiz_exporters.activations import SILU
+from tamiz_exporters.delta_net_weights import DeltaTraits
+from tamiz_exporters.mamba_traits import MambaTraits
+from tamiz_exporters.mixture_traits import MixtureTraits
+
+#: A layer's weights: their names in the graph, which are those of most in transformers → in GGUF.
+LAYER = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the decoder of one architecture has.
+
+    Attributes:
+        model_class: Its class in transformers.
+        model_type: Its name in Hugging Face's ``config.json``.
+        names: A layer's weights: their names in the graph → in GGUF.
+        own_names: Those that have other names in transformers than in the graph → these.
+        last_norm: The norm before the head, in transformers and in GGUF.
+        epsilon_key: ε of the norms in ``config.json``.
+        convolves: Whether layers without attention have a short convolution.
+        delta: The gated delta nets of layers without attention; None where there are none.
+        mamba: The selective state spaces of layers; None where there are none.
+        hf_fused: In transformers, a layer's tensors that hold several weights → those weights.
+        embedding: What transformers calls the embedding.
+        ffn_key: Width of the feed-forward block in ``config.json``.
+        activation_key: Its activation there.
+        gated_heads: See `decoder_weights.DecoderWeights`.
+        pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
+        pairs_everywhere: Whether transformers does so, too.
+        fused: Whether q, k and v are one tensor, and gate and up another one.
+        activation: Of the feed-forward block, where a source says none; empty: it must say it.
+        scales_embedding: Whether the embedding is multiplied by the square root of its width.
+        norms_from_one: Whether transformers stores the weights of norms less 1.
+        global_every: Where layers have a sliding window: of so many layers the last sees all keys;
+            0 where every layer has the window, None where windows are not supported.
+        rope_base: Rotary base where a source says none.
+        rotated: Part of a head that rotates where ``config.json`` says none.
+        local_rope_base: Rotary base of the layers with a window; 0: that of all layers.
+        no_rope_every: Of so many layers the last has no rotary embedding; 0: all have one.
+        window: Window of the layers that have one, in tokens, where a source says none; 0: none.
+        soft_caps: Soft caps of scores and of logits where a source says none; None where soft
+            caps are not supported.
+        mixture: The mixture of experts in place of feed-forward blocks; None for none.
+        norms_of_all_heads: Whether a norm of q or k is one of all its heads together.
+        renamed: Names of activations that stand for another one than usual, in ``config.json``.
+        sinks: Whether each head has a score that joins the sum of its softmax.
+        rope_scaling: ``rope_scaling`` where ``config.json`` says none.
+        yarn_truncated: Whether YaRN rounds where its ramp begins and ends, where a GGUF is read.
+        multiplied: Whether factors on embedding, scores and residuals and a divisor of logits are
+            read.
+        latent: Whether keys and values are made of a latent, see `latent_graph`.
+        stretches_scores: Whether YaRN has a factor on scores, where a GGUF is read.
+        depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
+            of MiniCPM.
+    """
+
+    model_class: str
+    model_type: str
+    names: dict[str, str] = field(default_factory=lambda: LAYER)
+    own_names: dict[str, str] = field(default_factory=dict)
+    last_norm: tuple[str, str] = ("norm", "output_norm")
+    epsilon_key: str = "rms_norm_eps"
+    convolves: bool = False
+    delta: DeltaTraits | None = None
+    mamba: MambaTraits | None = None
+    hf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    embedding: str = "embed_tokens"
+    ffn_key: str = "intermediate_size"
+    activation_key: str = "hidden_act"
+    gated_heads: bool = False
+    pairs: bool = False
+    pairs_everywhere: bool = False
+    fused: bool = False
+    activation: str = SILU
+    scales_embedding: bool = False
+    norms_from_one: bool = False
+    global_every: int | None = None
+    rope_base: float = 10000.0
+    rotated: float = 1.0
+    local_rope_base: float = 0.0
+    no_rope_every: int = 0
+    window: int = 0
+    soft_caps: tuple[float, float] | None = None
+    mixture: MixtureTraits | None = None
+    norms_of_all_heads: bool = False
+    multiplied: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    sinks: bool = False
+    rope_scaling: Mapping[str, Any] = field(default_factory=dict)
+    yarn_truncated: bool = True
+    latent: bool = False
+    stretches_scores: bool = False
+    depth_scaled: bool = False

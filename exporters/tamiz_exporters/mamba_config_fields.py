@@ -1,0 +1,92 @@
+"""What becomes of fields of a ``config.json`` that describe selective state spaces (Mamba-2)."""
+
+from __future__ import annotations
+
+from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by, refused
+
+GRANITE_HYBRID, FALCON_H1, NEMOTRON_H = "granitemoehybrid", "falcon_h1", "nemotron_h"
+#: The kinds of models that have them.
+MAMBA_KINDS = (GRANITE_HYBRID, FALCON_H1, NEMOTRON_H)
+_PREFIXED = (GRANITE_HYBRID, FALCON_H1)
+_STATE_SPACE = "of a selective state space"
+
+
+def _factor(note: str) -> Field:
+    return Field(Treatment.OBEYED, note, refused("", 1.0).harmless, (FALCON_H1,))
+
+
+MAMBA_FIELDS: dict[str, Field] = {
+    "mamba_n_heads": obeyed(_STATE_SPACE, only=_PREFIXED),
+    "mamba_n_groups": obeyed("groups of heads that share B and C", only=_PREFIXED),
+    "mamba_d_head": obeyed("length of a head; auto: what fits mamba_expand", only=_PREFIXED),
+    "mamba_d_state": obeyed("length of B and C", only=_PREFIXED),
+    "mamba_d_conv": obeyed("tokens that a convolution mixes", only=_PREFIXED),
+    "mamba_expand": obeyed("all heads together, over hidden_size", only=_PREFIXED),
+    "mamba_d_ssm": obeyed("all heads together", only=(FALCON_H1,)),
+    "mamba_rms_norm": obeyed("whether the output is normed", only=(FALCON_H1,)),
+    "mamba_norm_before_gate": obeyed(
+        "whether that comes before the gate; true where it is missing", only=(FALCON_H1,)
+    ),
+    "mamba_num_heads": obeyed(_STATE_SPACE, only=(NEMOTRON_H,)),
+    "n_groups": obeyed("groups of heads that share B and C", only=(NEMOTRON_H,)),
+    "mamba_head_dim": obeyed("length of a head", only=(NEMOTRON_H,)),
+    "ssm_state_size": obeyed("length of B and C", only=(NEMOTRON_H,)),
+    "conv_kernel": obeyed("tokens that a convolution mixes", only=(NEMOTRON_H,)),
+    "mamba_hidden_act": obeyed("silu", only=(NEMOTRON_H,)),
+    "mlp_hidden_act": obeyed("of feed-forward blocks", only=(NEMOTRON_H,)),
+    "layer_norm_epsilon": obeyed("another name of rms_norm_eps", only=(NEMOTRON_H,)),
+    "attention_head_dim": obeyed("old name of head_dim", only=(NEMOTRON_H,)),
+    "hybrid_override_pattern": obeyed(
+        "a letter by layer: M, * and -; E, a mixture of experts, is refused", only=(NEMOTRON_H,)
+    ),
+    "layers_block_type": obeyed(
+        "by layer mamba or attention, also linear_attention and full_attention; mlp in Nemotron-H",
+        only=(GRANITE_HYBRID, NEMOTRON_H),
+    ),
+    "time_step_limit": obeyed("least and largest step", only=MAMBA_KINDS),
+    "position_embedding_type": obeyed("rope, or nope and null for none", only=(GRANITE_HYBRID,)),
+    "shared_intermediate_size": obeyed(
+        "width of the expert that every token takes, or of the block without experts",
+        only=(GRANITE_HYBRID,),
+    ),
+    "lm_head_multiplier": _factor("factor on logits"),
+    "key_multiplier": _factor("factor on keys"),
+    "attention_in_multiplier": _factor("factor on the input of attention"),
+    "attention_out_multiplier": _factor("factor on the output of attention"),
+    "ssm_in_multiplier": _factor("factor on the input of a state space"),
+    "ssm_out_multiplier": _factor("factor on its output"),
+    "ssm_multipliers": _factor("factors on z, x, B, C and dt"),
+    "mlp_multipliers": _factor("factors on the gate and on the output of a feed-forward block"),
+    **dict.fromkeys(
+        ("mamba_conv_bias", "mamba_proj_bias", "projectors_bias", "use_conv_bias"),
+        obeyed_by(MAMBA_KINDS, "the biases that the file has are added"),
+    ),
+    **no_effect(
+        "the state space is computed token by token",
+        "mamba_chunk_size",
+        "chunk_size",
+        "use_mamba_kernels",
+        "mamba_ssm_cache_dtype",
+        "num_logits_to_keep",
+    ),
+    **no_effect("the weights have the sizes", "expand", "time_step_rank"),
+    **no_effect(
+        "training only",
+        "time_step_floor",
+        "time_step_max",
+        "time_step_min",
+        "rescale_prenorm_residual",
+        "residual_in_fp32",
+        "mamba_dt_init_floor",
+        "mamba_dt_max",
+        "mamba_dt_min",
+        "moe_shared_expert_overlap",
+        "mtp_layers_block_type",
+        "mtp_hybrid_override_pattern",
+    ),
+    **no_effect(
+        "of layers with experts, which are refused",
+        "moe_latent_size",
+        "moe_shared_expert_intermediate_size",
+    ),
+}
