@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tamiz.survey.backward.node import Float, Gradients, Values, constant, read
+from tamiz.survey.backward.taps import convolved, of_convolved, sigmoid, silu_slope
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -54,24 +55,24 @@ def gated_delta_net(
     numbers = np.arange(heads)
     tiled = node.attributes.get_int("tiled", 0)
     own = numbers % key_heads if tiled else numbers // (heads // key_heads)
-    mixed = _convolved(qkv, taps)
-    parts = np.split(mixed * _sigmoid(mixed), [keys, 2 * keys], axis=1)
+    mixed = convolved(qkv, taps)
+    parts = np.split(mixed * sigmoid(mixed), [keys, 2 * keys], axis=1)
     q, k = (part.reshape(tokens, key_heads, d_k) for part in parts[:2])
     units, factor = [_unit(q), _unit(k)], np.float32(d_k**-0.5)
-    steps, beta = a + bias, _sigmoid(b)
+    steps, beta = a + bias, sigmoid(b)
     decay = np.exp(rate * np.logaddexp(0, steps))
     v = parts[2].reshape(tokens, heads, d_v)
     inputs = _Inputs(units[0][:, own] * factor, units[1][:, own], v, decay, beta)
     states, o = _forward(inputs)
 
     gate = z.reshape(o.shape)
-    gate_value = gate * _sigmoid(gate)
+    gate_value = gate * sigmoid(gate)
     epsilon = np.float32(node.attributes.get_float("epsilon", 1e-6))
     scale = 1 / np.sqrt(np.square(o).mean(-1, keepdims=True) + epsilon)
     of_y = g[0].reshape(o.shape)
     of_unit = of_y * gate_value * weight
     of_o = scale * (of_unit - o * (of_unit * o).mean(-1, keepdims=True) * scale**2)
-    of_z = of_y * o * scale * weight * _silu_slope(gate)
+    of_z = of_y * o * scale * weight * silu_slope(gate)
 
     back = _backward(inputs, states, of_o)
     of_keys = [
@@ -80,10 +81,10 @@ def gated_delta_net(
     ]
     lengths = [_of_unit(*pair) for pair in zip((q, k), units, of_keys, strict=True)]
     of_parts = [part.reshape(tokens, -1) for part in (*lengths, back.v)]
-    of_mixed = np.concatenate(of_parts, axis=1) * _silu_slope(mixed)
+    of_mixed = np.concatenate(of_parts, axis=1) * silu_slope(mixed)
     of_b = back.beta * beta * (1 - beta)
-    of_a = back.decay * decay * rate * _sigmoid(steps)
-    found = (_of_convolved(of_mixed, taps), of_z.reshape(z.shape), of_b, of_a)
+    of_a = back.decay * decay * rate * sigmoid(steps)
+    found = (of_convolved(of_mixed, taps), of_z.reshape(z.shape), of_b, of_a)
     return [gradient.astype(np.float32)[None] for gradient in found]
 
 
@@ -135,18 +136,6 @@ def _backward(x: _Inputs, states: Float, of_o: Float) -> _Inputs:
     return found
 
 
-def _convolved(u: Float, taps: Float) -> Float:
-    """Σ_j w_j u_{t - taps + 1 + j}, and u = 0 before the first token."""
-    padded = np.pad(u, ((len(taps) - 1, 0), (0, 0)))
-    parts = [tap * padded[j : j + len(u)] for j, tap in enumerate(taps)]
-    return np.asarray(np.sum(parts, axis=0), np.float32)
-
-
-def _of_convolved(g: Float, taps: Float) -> Float:
-    """The gradient at u: the same sum, backwards in time."""
-    return _convolved(g[::-1], taps)[::-1]
-
-
 def _unit(x: Float) -> Float:
     unit: Float = x / np.sqrt(np.square(x).sum(-1, keepdims=True) + _UNIT_EPSILON)
     return unit
@@ -156,13 +145,3 @@ def _of_unit(x: Float, unit: Float, g: Float) -> Float:
     length = np.sqrt(np.square(x).sum(-1, keepdims=True) + _UNIT_EPSILON)
     gradient: Float = (g - unit * (unit * g).sum(-1, keepdims=True)) / length
     return gradient
-
-
-def _sigmoid(x: Float) -> Float:
-    return np.asarray(1 / (1 + np.exp(-x)), np.float32)
-
-
-def _silu_slope(x: Float) -> Float:
-    sigmoid = _sigmoid(x)
-    slope: Float = sigmoid * (1 + x * (1 - sigmoid))
-    return slope

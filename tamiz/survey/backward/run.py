@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tamiz.survey.backward import attention, experts, fused, ops, products, recurrence
+from tamiz.survey.backward import (
+    attention,
+    experts,
+    fused,
+    ops,
+    products,
+    recurrence,
+    state_space,
+)
 from tamiz.survey.backward.node import Float, Gradients, UnknownOpError, Values
 
 if TYPE_CHECKING:
@@ -69,6 +77,7 @@ _OPS = {
     ("tamiz", "ExpertSum"): _Op(experts.expert_sum, (0, 1, 2, 3)),
     ("tamiz", "GatedDeltaNet"): _Op(recurrence.gated_delta_net, (0, 1, 2, 3)),
     ("tamiz", "LastPositions"): _Op(fused.last_positions, (0,)),
+    ("tamiz", "Mamba2"): _Op(state_space.mamba2, (0,)),
     ("tamiz", "RMSNorm"): _Op(fused.rms_norm, (0, 2), needs_first=False),
     ("tamiz", "SwiGLU"): _Op(fused.swiglu, (0, 1)),
 }
