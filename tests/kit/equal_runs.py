@@ -11,6 +11,8 @@ import pytest
 from kit import tiny_gguf
 from kit.delta_nets import DELTA_NETS
 from kit.latents import LATENTS
+from kit.mamba_gguf import write_gguf as write_mamba
+from kit.mambas import MAMBAS, random_mamba
 from kit.mixtures import MIXTURES
 from tamiz.building.build import build
 from tamiz.building.options import Options
@@ -77,6 +79,21 @@ def write_qwen35(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     tiny_gguf.write(path, tiny_gguf.random_model(**DELTA_NETS["qwen35"]), linears)
 
 
+def write_granite4(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Granite 4: selective state spaces in place of attention in three of four layers."""
+    write_mamba(path, random_mamba(**MAMBAS["granite 4 MoE"]), linears)
+
+
+def write_falcon_h1(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Falcon-H1: selective state spaces beside attention."""
+    write_mamba(path, random_mamba(**MAMBAS["falcon h1"]), linears)
+
+
+def write_nemotron_h(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Nemotron-H: each layer is one block."""
+    write_mamba(path, random_mamba(**MAMBAS["nemotron h"]), linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -102,6 +119,10 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "lfm2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_lfm2),
     "qwen35": (Kind.Q8_0, {}, write_qwen35),
     "qwen35 kv-int8": (Kind.F16, {"kv-int8": {}}, write_qwen35),
+    "granite4": (Kind.Q8_0, {}, write_granite4),
+    "falcon-h1": (Kind.Q8_0, {}, write_falcon_h1),
+    "falcon-h1 kv-int8": (Kind.F16, {"kv-int8": {}}, write_falcon_h1),
+    "nemotron-h": (Kind.Q8_0, {}, write_nemotron_h),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
     "deepseek": (Kind.Q8_0, {}, write_deepseek),
     "minicpm3": (Kind.Q4_1, {}, write_minicpm3),

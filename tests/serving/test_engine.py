@@ -189,7 +189,7 @@ def test_steps_that_choose_keys_are_the_same_after_waiting(
     engine.close()
 
 
-@pytest.mark.parametrize("name", ["lfm2", "qwen35", "deepseek"])
+@pytest.mark.parametrize("name", ["lfm2", "qwen35", "granite4", "deepseek"])
 def test_states_and_latents_have_pages_and_drafts_too(
     name: str, plugins: Plugins, tmp_path: Path
 ) -> None:

@@ -19,9 +19,11 @@ OTHER = np.random.default_rng(2).integers(2, 250, 60).tolist()
 STATE = State("past_delta.0", (2, 3), np.float32, 0, None, recent=True, in_slots=True)
 
 
-@pytest.fixture(scope="module")
-def model(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = build_model(tmp_path_factory.mktemp("slots"), *MODELS["qwen35"], plugins)
+@pytest.fixture(scope="module", params=["qwen35", "granite4"])
+def model(
+    request: pytest.FixtureRequest, plugins: Plugins, tmp_path_factory: pytest.TempPathFactory
+) -> Model:
+    path = build_model(tmp_path_factory.mktemp("slots"), *MODELS[request.param], plugins)
     return Model.load(path, 2)
 
 
