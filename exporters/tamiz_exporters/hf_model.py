@@ -37,7 +37,7 @@ from tamiz_exporters.mamba_fields import falcon_scales, hf_kinds, hf_layers
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
-from tamiz_exporters.ternary_source import TernarySource
+from tamiz_exporters.ternary_source import with_levels
 
 #: What begins the names of a decoder's weights: of a model with its head, without it, of one that
 #: also reads pictures, and as Nemotron-H was published.
@@ -92,7 +92,7 @@ class HfModel:
             beside = {"tie_word_embeddings": written.given("tie_word_embeddings")}
             written = replace(inner, values=beside | dict(inner.values))
         self._of = of = written.obeyed(self._traits.model_type, CONFIG_FIELDS)
-        self._check_quantization()
+        self.folder = with_levels(self.folder, of, self._traits.mixture)
         mixture = self._traits.mixture
         if mixture is not None and mixture.turned:
             parts = mixture.names.parts.values()
@@ -274,17 +274,6 @@ class HfModel:
             rows *= 1 + self._traits.gated_heads
             find_tensor(self.folder, f"{at}.{own}.weight", (rows, self._hidden))
         return kv_heads, head_dim
-
-    def _check_quantization(self) -> None:
-        """Notes how quantised weights are read; refuses those that are not."""
-        if (group := self._of.group("quantization_config")) is None:
-            return
-        mixture = self._traits.mixture
-        expected = "mxfp4" if mixture is not None and mixture.turned else "bitnet"
-        if (kind := group.text("quant_method", "")) != expected:
-            group.reject("quant_method", kind, expected)
-        if kind == "bitnet":
-            self.folder = TernarySource(self.folder, group)
 
     def _check_biases(self) -> None:
         """Refuses biases that the configuration denies: transformers leaves them out."""

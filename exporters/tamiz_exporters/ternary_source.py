@@ -19,6 +19,7 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType
 
 from tamiz_exporters.hf_fields import Fields
+from tamiz_exporters.mixture_traits import MixtureTraits
 from tamiz_exporters.stored_tensor import Source, StoredTensor
 
 _LINEAR, _SCALE = "_proj.weight", ".weight_scale"
@@ -121,6 +122,25 @@ class TernarySource:
         if not np.isfinite(d) or d < np.finfo(np.float16).tiny:
             self.fail(f"tensor {name}", scale, "a scale that float16 holds")
         return d
+
+
+def with_levels(source: Source, of: Fields, mixture: MixtureTraits | None) -> Source:
+    """A source whose quantised weights are read.
+
+    Args:
+        source: The checked source.
+        of: ``config.json``.
+        mixture: The mixture of experts, which reads blocks of MXFP4 itself; None for none.
+
+    Raises:
+        TamizError: The weights are of another method, or as `TernarySource`.
+    """
+    if (group := of.group("quantization_config")) is None:
+        return source
+    expected = "mxfp4" if mixture is not None and mixture.turned else "bitnet"
+    if (kind := group.text("quant_method", "")) != expected:
+        group.reject("quant_method", kind, expected)
+    return TernarySource(source, group) if kind == "bitnet" else source
 
 
 def _one_of(group: Fields, key: str, default: str, other: str) -> str:
