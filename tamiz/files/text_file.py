@@ -60,9 +60,13 @@ def read_utf8(path: Path, longest: int) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object strictly.
 
+    Returns:
+        The object. ``Infinity``, which Python writes and JSON lacks, is ``{"__float__":
+        "Infinity"}`` in it, as transformers 5 writes it.
+
     Raises:
         TamizError: Over 64 MB, no regular file, not UTF-8, no JSON object, a duplicate key, half a
-            character (``\\ud800``), or NaN or infinity.
+            character (``\\ud800``), or NaN or -infinity.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -73,12 +77,14 @@ def read_json(path: Path) -> dict[str, Any]:
             raise ValueError(f"duplicate key {twice!r}")
         return seen
 
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
+    def constant_of(name: str) -> dict[str, str]:
+        if name != "Infinity":
+            raise ValueError(f"{name} is not JSON")
+        return {"__float__": name}
 
     text = read_utf8(path, _MAX_JSON_BYTES)
     try:
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=constant_of)
         if _HALF_CHARACTER.search(text):
             check_characters(value)
     except (ValueError, RecursionError) as error:

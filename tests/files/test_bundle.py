@@ -171,6 +171,7 @@ def test_refuses_a_link_that_leads_out_of_the_folder(folder: Path, tmp_path: Pat
         ("[]", "expected a JSON object, found list"),
         ('{"a": 1, "a": 2}', "duplicate key 'a'"),
         ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": -Infinity}', "-Infinity is not JSON"),
         ("[" * 100_000, "not valid JSON"),
     ],
 )
@@ -178,6 +179,11 @@ def test_reads_json_strictly(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "file.json").write_text(content)
     with pytest.raises(TamizError, match=reason):
         read_json(tmp_path / "file.json")
+
+
+def test_infinity_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_text('{"limit": [0.0, Infinity]}')
+    assert read_json(tmp_path / "file.json") == {"limit": [0.0, {"__float__": "Infinity"}]}
 
 
 def test_refuses_huge_json(tmp_path: Path) -> None:
