@@ -3,19 +3,20 @@
     GGUF form:    tensors <weight>.in_sum2 (Σ x², one number an input) and <weight>.counts
     legacy form:  entries of a name, the number of calls c, and c · mean x²
 
-The mean of x² of a weight is in_sum2 / counts, or the legacy form's numbers / c.
+The mean of x² of a weight is in_sum2 / counts, or the legacy form's numbers / c. A weight of E
+experts has E · K numbers, and in the GGUF form a count for each: tokens that took the expert.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamiz.api import Imatrix
+from tamiz.api import ExpertInputs, Imatrix
 from tamiz_exporters.checked_file import CheckedFile
 from tamiz_exporters.gguf_file import GgufFile
 
@@ -28,41 +29,54 @@ _TENSORS = {
     "attn_output": ("attn_o",),
     "ffn_up": ("ffn_up", "ffn_gate"),
     **{name: (name,) for name in ("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_down")},
+    "ffn_up_shexp": ("ffn_up", "ffn_gate"),
+    "ffn_gate_shexp": ("ffn_gate",),
+    "ffn_down_shexp": ("ffn_down",),
+}
+#: The same of experts.
+_OF_EXPERTS = {
+    "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps"),
+    **{name: (name,) for name in ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")},
 }
 _LAYER = re.compile(r"blk\.(0|[1-9]\d{0,5})\.(\w+)\.weight")
-_EXPERTS = re.compile(r"blk\.\d+\.ffn_\w+_(c?h?exps|shexp)\.weight|blk\.\d+\.ffn_gate_inp\.weight")
 
-#: Mean squares ``[K]`` of a weight's input, and how many tokens or calls they are of.
-_Entry = tuple[str, NDArray[np.float32], int]
+#: Sums of squares ``[M, K]`` of the inputs of a weight's M matrices, and how many tokens or calls
+#: each is of, ``[M]``.
+_Entry = tuple[str, NDArray[np.float64], NDArray[np.float64]]
 
 
 def read_imatrix(path: Path) -> Imatrix:
     """Reads an imatrix of either form.
 
     Raises:
-        TamizError: The file is damaged, holds other than finite numbers ≥ 0, or is of a mixture of
-            experts.
+        TamizError: The file is damaged, or holds other than finite numbers ≥ 0.
     """
     with path.open("rb") as file:
         is_gguf = file.read(4) == b"GGUF"
     means: dict[str, NDArray[np.float32]] = {}
+    experts: dict[str, ExpertInputs] = {}
     count = 0
-    for name, mean, seen in _gguf(GgufFile(path)) if is_gguf else _legacy(CheckedFile(path, 4)):
-        count = max(count, seen)
-        for site in _sites(name):
-            if site.endswith(".ffn_gate") and "ffn_up" in name:  # its own entry counts more
-                means.setdefault(site, mean)
-            else:
-                means[site] = mean
-    return Imatrix(count, means)
+    for name, sums, counts in _gguf(GgufFile(path)) if is_gguf else _legacy(CheckedFile(path, 4)):
+        if len(counts) == 1:
+            count = max(count, round(counts[0]))
+            mean = (sums[0] / counts[0]).astype(np.float32)
+            for site in _sites(name, _TENSORS | _OF_EXPERTS):
+                if site.endswith(".ffn_gate") and "ffn_up" in name:  # its own entry counts more
+                    means.setdefault(site, mean)
+                else:
+                    means[site] = mean
+        else:
+            for site in _sites(name, _OF_EXPERTS):
+                experts[site] = ExpertInputs.of(counts, sums)
+    return Imatrix(max(1, count), means, experts)
 
 
-def _sites(name: str) -> list[str]:
+def _sites(name: str, tensors: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Ids of the sites that read the input of a weight; none for weights that are no sites."""
     if name == "output.weight":
         return ["output"]
     layer = _LAYER.fullmatch(name)
-    return [f"layers.{layer[1]}.{tensor}" for tensor in _TENSORS.get(layer[2], ())] if layer else []
+    return [f"layers.{layer[1]}.{tensor}" for tensor in tensors.get(layer[2], ())] if layer else []
 
 
 def _gguf(file: GgufFile) -> Iterator[_Entry]:
@@ -78,12 +92,13 @@ def _gguf(file: GgufFile) -> Iterator[_Entry]:
             file.fail(f"tensor {name}{_COUNTS}", "nothing", "the count of the sums")
         if (tensor.type.name, counts.type.name) != ("F32", "F32"):
             file.fail(f"tensor {key}: type", f"{tensor.type.name}", "F32")
-        _refuse_experts(file, name, counts.data.size // 4)
-        (count,) = counts.data.ravel().view("<f4")
-        if not 0 < count < 2.0**53:
-            file.fail(f"tensor {name}{_COUNTS}", count, "a positive count")
+        of_each = counts.data.ravel().view("<f4").astype(np.float64)
+        wrong = ~((of_each >= 0) & (of_each < 2.0**53))
+        if wrong.any() or not of_each.any():
+            found = of_each[wrong][0] if wrong.any() else 0.0
+            file.fail(f"tensor {name}{_COUNTS}", found, "a positive count")
         sums = tensor.data.ravel().view("<f4")
-        yield name, _checked(file, key, sums, float(count)), max(1, round(float(count)))
+        yield name, _checked(file, key, sums, of_each), of_each
 
 
 def _legacy(file: CheckedFile) -> Iterator[_Entry]:
@@ -96,7 +111,6 @@ def _legacy(file: CheckedFile) -> Iterator[_Entry]:
         if not 0 < length <= _NAME:
             file.fail(f"length of name {number}", length, f"1 to {_NAME}")
         name = file.text(length, f"name {number}")
-        _refuse_experts(file, name, 1)
         calls = file.number("<i", f"{name}: calls")
         if calls <= 0:
             file.fail(f"{name}: calls", calls, "a positive count")
@@ -105,26 +119,24 @@ def _legacy(file: CheckedFile) -> Iterator[_Entry]:
             file.fail(f"{name}: length", values, "a positive length")
         begin = file.take(4 * values, name)
         sums = np.frombuffer(file.bytes, "<f4", values, begin)
-        yield name, _checked(file, name, sums, float(calls)), calls
-
-
-def _refuse_experts(file: CheckedFile, name: str, matrices: int) -> None:
-    if matrices != 1 or _EXPERTS.fullmatch(name):
-        what = f"an entry of {matrices} matrices" if matrices != 1 else "a weight of experts"
-        file.fail(name, what, "no mixture of experts, whose layers are no sites")
+        of_each = np.array([float(calls)])
+        yield name, _checked(file, name, sums, of_each), of_each
 
 
 def _checked(
-    file: CheckedFile, name: str, sums: NDArray[np.float32], count: float
-) -> NDArray[np.float32]:
-    """The mean squares from their sums.
+    file: CheckedFile, name: str, sums: NDArray[np.float32], counts: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Sums of squares ``[M, K]``.
 
     Raises:
-        TamizError: One is not finite, or negative.
+        TamizError: There are not as many for each count, or a mean is not finite, or negative.
     """
+    if len(sums) % len(counts):
+        file.fail(f"{name}: numbers", len(sums), f"a multiple of the {len(counts)} counts")
     with np.errstate(all="ignore"):
-        means: NDArray[np.float32] = (sums / np.float64(count)).astype(np.float32)
+        rows = sums.astype(np.float64).reshape(len(counts), -1)
+        means = (rows / np.where(counts > 0, counts, 1)[:, None]).astype(np.float32).ravel()
     wrong = np.flatnonzero(~(np.isfinite(means) & (means >= 0)))
     if len(wrong):
         file.fail(f"{name}[{wrong[0]}]", sums[wrong[0]], "a finite number that is at least 0")
-    return means
+    return rows

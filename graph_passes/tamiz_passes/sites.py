@@ -26,7 +26,9 @@ from tamiz.api import (
     Site,
     SiteKind,
     constant_weight,
+    experts_of,
     input_of,
+    is_of_experts,
     linear_at,
     stored_format,
 )
@@ -52,6 +54,12 @@ _OTHER = re.compile(
 )
 #: What follows the layer in the name of a linear's node.
 _REST = re.compile(r"(.+?)/(?:MatMul|Gemm)(?:_\d+)?$")
+#: Tensor ids of the weights of experts by what the names of their nodes end with.
+_OF_EXPERTS = {
+    "gate_proj": "ffn_gate_exps",
+    "up_proj": "ffn_up_exps",
+    "down_proj": "ffn_down_exps",
+}
 _TENSOR_NAMES = {
     "attn_q": ("q_proj", "attn_q"),
     "attn_k": ("k_proj", "attn_k"),
@@ -133,6 +141,7 @@ class _Roles:
             self.feed_forward()
         else:
             self.by_place(_REST)
+        self.experts()
         return self.roles
 
     def assign(self, node: ir.Node | None, tensor: str, layer: int | None) -> None:
@@ -160,6 +169,14 @@ class _Roles:
             consumers = [n for n in node.outputs[0].consumers() if n in self.linears]
             if len(consumers) == 1:
                 self.assign(consumers[0], "attn_o", layer)
+
+    def experts(self) -> None:
+        """The products with experts, whose weights are packed as their source stores them."""
+        for node in filter(is_of_experts, self.model.graph):
+            layer = _LAYER_NAME.search(node.name or "")
+            tensor = _OF_EXPERTS.get((node.name or "").rpartition("/")[2])
+            if layer is not None and tensor is not None and "format" in node.attributes:
+                self.assign(node, tensor, int(layer.group(1)))
 
     def by_name(self) -> None:
         for node in self.linears:
@@ -267,7 +284,8 @@ def _weight_sites(
         source = constant_weight(node.inputs[table])
         assert source is not None
         weight, transposed = source
-        format = stored_format(node)
+        experts, top = experts_of(node)
+        format = node.attributes["format"].as_string() if experts else stored_format(node)
         if format is not None:
             stored_as_nk = True
             rows, columns = (node.attributes[name].as_int() for name in "nk")
@@ -290,10 +308,16 @@ def _weight_sites(
             transposed=stored_as_nk,
             format=format,
             logit_cap=logit_cap(model) if role and role.tensor == "output" else 0.0,
+            experts=experts,
+            top=top,
         )
 
 
-_KINDS = {"output": SiteKind.HEAD, "tok_embd": SiteKind.EMBEDDING}
+_KINDS = {
+    "output": SiteKind.HEAD,
+    "tok_embd": SiteKind.EMBEDDING,
+    **dict.fromkeys(_OF_EXPERTS.values(), SiteKind.EXPERTS),
+}
 
 
 def _site_id(role: _Role | None, weight: ir.Value) -> str:

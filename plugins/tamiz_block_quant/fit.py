@@ -23,7 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tamiz_ops
-from tamiz.api import Access, Cost, Fit, FitError, Part, Site, SiteKind, Statistics
+from tamiz.api import (
+    Access,
+    Cost,
+    Fit,
+    FitError,
+    Part,
+    Site,
+    SiteKind,
+    Statistics,
+    taken_share,
+)
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.formats import fit_format
 from tamiz_ops import formats
@@ -131,15 +141,17 @@ def dequantize(site: Site, fit: Fit) -> Float:
 
 
 def cost(site: Site, config: BlockQuantConfig) -> Cost:
-    """Bytes of the packed weight; a lookup reads one row of one tile. A mask reads less."""
+    """Bytes of the packed weight; a lookup reads one row of one tile, a product of experts those
+    that a token takes. A mask reads less."""
     form = config.format_at(site)
     tile = CHANNEL_TILE if config.by_channel(site) else TILE
     n, row = -(-site.out_features // tile) * tile, form.row_bytes(site.in_features)
     if site.kind is SiteKind.EMBEDDING:
         return Cost(n * row, row)
     scales = n * (row - form.blocks(site.in_features) * GROUP * form.bits // 8)
-    work = round(form.work * site.out_features * site.in_features)
-    return Cost(n * row, n * row, work, parts={Access.FIXED: Part(scales)})
+    work, share = form.work * site.out_features * site.in_features, taken_share(site)
+    fixed = {Access.FIXED: Part(round(share * scales))}
+    return Cost(n * row, round(share * n * row), round(share * work), parts=fixed)
 
 
 def options(site: Site) -> dict[str, dict[str, str]]:

@@ -7,7 +7,8 @@ gptq:     minimise (w − ŵ)ᵀ H (w − ŵ),    H = (1 − λ) E[x xᵀ] + λ 
 
 E[x xᵀ] is the calibration samples' own; λ diag(m) stands in for what few samples cannot tell. A
 head that shares its weight with an embedding adds β · mean(m) to the diagonal, for the rows that
-the embedding looks up; an embedding alone is searched with all m alike.
+the embedding looks up; an embedding alone is searched with all m alike. Each expert is searched
+with the m of the tokens that took it; experts have no samples, so they are never fitted by gptq.
 """
 
 from __future__ import annotations
@@ -61,12 +62,14 @@ def _packed(
     statistics: Statistics | None,
     config: BlockQuantConfig,
 ) -> NDArray[np.uint8]:
-    """Packs a weight. One that is only looked up has no inputs, and is searched."""
+    """Packs a weight. One that is only looked up has no inputs, and is searched; so are experts."""
     looked_up = _LOOKED_UP if site.shared else 0.0
     sampled = statistics is not None and len(statistics.samples) > 0
     fit = config.fit or ("gptq" if sampled else "search")
-    if fit == "gptq" and site.kind is SiteKind.EMBEDDING and not sampled:
+    if fit == "gptq" and site.kind in (SiteKind.EMBEDDING, SiteKind.EXPERTS) and not sampled:
         fit = "search"
+    if fit != "gptq" and statistics is not None and statistics.experts is not None:
+        return _each_expert(format, weight, statistics.experts.imatrix, fit == "search")
     if fit != "gptq":
         importance = None
         if statistics is not None:
@@ -75,6 +78,15 @@ def _packed(
     if statistics is None or not sampled:
         raise FitError("gptq needs the samples of a calibration of the site's input")
     return formats.quantize_with_feedback(format, weight, factor(statistics, looked_up))
+
+
+def _each_expert(
+    format: formats.Format, weight: Float, importance: Float, search: bool
+) -> NDArray[np.uint8]:
+    """Packs each expert with what its own inputs were, ``[E, K]``."""
+    of_each = zip(np.split(weight, len(importance)), importance, strict=True)
+    packed = [formats.quantize(format, rows, own, search=search) for rows, own in of_each]
+    return np.concatenate(packed)
 
 
 def _row_chunks(n: int, k: int) -> Iterator[slice]:

@@ -16,7 +16,14 @@ BLOCK_QUANT = api.Technique.of(
         standing=api.Standing.RECOMMENDED,
         pays="Nearly every model: smaller and faster; Q4_1 and Q8_0 sources lose nothing.",
     ),
-    api.Where(site_kinds={api.SiteKind.LINEAR, api.SiteKind.HEAD, api.SiteKind.EMBEDDING}),
+    api.Where(
+        site_kinds={
+            api.SiteKind.LINEAR,
+            api.SiteKind.HEAD,
+            api.SiteKind.EMBEDDING,
+            api.SiteKind.EXPERTS,
+        }
+    ),
     api.Claims(
         # Packed by channel, single inputs are skipped, so any partition of the input will do.
         claims=(api.Claim(api.Resource.WEIGHTS, block=1),),
@@ -29,7 +36,7 @@ BLOCK_QUANT = api.Technique.of(
         options=options,
         masked={"bits": 4, "scale_bits": 8},
     ),
-    api.Graph(rewrite=rewrite, ops=("BlockMatMul", "ChannelMatMul")),
+    api.Graph(rewrite=rewrite, ops=("BlockMatMul", "ChannelMatMul", "ExpertMatMul")),
     api.Planning(cost=cost),
 )
 

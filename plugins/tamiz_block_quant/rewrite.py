@@ -1,10 +1,10 @@
-"""Puts BlockMatMul, ChannelMatMul and BlockGather in place of dense products and lookups."""
+"""Puts ops that multiply with packed weights in place of dense products and lookups."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tamiz.api import Fit, GraphEditor, Site, SiteKind
+from tamiz.api import Fit, GraphEditor, Site, SiteKind, input_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -25,6 +25,11 @@ def rewrite(site: Site, fit: Fit, model: ir.Model) -> list[ir.Node]:
     if site.kind is SiteKind.EMBEDDING:
         inputs = {"ids": linear.input, "weight": weight}
         return [graph.replace(linear, "BlockGather", inputs, fit.attributes)]
+    if site.kind is SiteKind.EXPERTS:
+        chosen = input_of(linear.node, "chosen")
+        of_chosen = {"x": linear.input, "weight": weight, "chosen": chosen, "bias": linear.bias}
+        attributes = {**fit.attributes, "experts": site.experts}
+        return [graph.replace(linear, "ExpertMatMul", of_chosen, attributes)]
     op_type = "ChannelMatMul" if by_channel else "BlockMatMul"
     product = {"x": linear.input, "weight": weight, "bias": linear.bias}
     return [graph.replace(linear, op_type, product, fit.attributes)]

@@ -23,12 +23,26 @@ from tamiz.api.cost import Access, Cost, Part
 from tamiz.api.dense import replace_weight
 from tamiz.api.editing import GraphEditor, replace_product
 from tamiz.api.hookspecs import Exporter, hookimpl, offer
-from tamiz.api.linear import Linear, constant_weight, is_constant, linear_at, stored_format
+from tamiz.api.linear import (
+    Linear,
+    constant_weight,
+    experts_of,
+    is_constant,
+    is_of_experts,
+    linear_at,
+    stored_format,
+)
 from tamiz.api.ports import attribute_of, has_input, input_of, output_of, product_of
 from tamiz.api.rotary import rotary_frequencies, rotary_tables
-from tamiz.api.site import Site, SiteKind
+from tamiz.api.site import Site, SiteKind, taken_share
 from tamiz.api.sparsity import importance, largest_blocks, largest_in_rows
-from tamiz.api.statistics import Imatrix, Sensitivity, Statistics, usual_samples
+from tamiz.api.statistics import (
+    ExpertInputs,
+    Imatrix,
+    Sensitivity,
+    Statistics,
+    usual_samples,
+)
 from tamiz.api.technique import (
     Autotune,
     Claim,
@@ -114,6 +128,7 @@ __all__ = [
     "Claim",
     "Claims",
     "Cost",
+    "ExpertInputs",
     "Exporter",
     "Fit",
     "FitError",
@@ -148,6 +163,7 @@ __all__ = [
     "dequantize",
     "draws",
     "ends_of_turns",
+    "experts_of",
     "file_inside",
     "filtered_cost",
     "graphs_in",
@@ -156,6 +172,7 @@ __all__ = [
     "importance",
     "input_of",
     "is_constant",
+    "is_of_experts",
     "largest_blocks",
     "largest_in_rows",
     "linear_at",
@@ -178,6 +195,7 @@ __all__ = [
     "sketch_words",
     "stacked",
     "stored_format",
+    "taken_share",
     "usual_samples",
     "write_json",
 ]

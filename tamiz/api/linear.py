@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-#: Where a BlockMatMul has its bias.
+#: Where a BlockMatMul, and the product of experts, has its bias.
 _PACKED_BIAS = 3
 
 
@@ -24,7 +24,8 @@ class Linear:
     """A linear site (or an embedding's Gather) in the graph.
 
     Attributes:
-        node: The MatMul, Gemm or Gather, or with a packed weight the BlockMatMul or BlockGather.
+        node: The MatMul, Gemm or Gather, or with a packed weight the BlockMatMul, BlockGather or
+            ExpertMatMul.
         input: x ``[..., K]``; of a Gather the ids ``[...]``.
         weight: The constant weight as stored (`Site.transposed` and `Site.format` say how).
         bias: Constant ``[N]`` that is added to the product, None where there is none.
@@ -76,7 +77,7 @@ def linear_at(node: ir.Node) -> Linear:
     if source is None or x is None:
         raise TamizError(f"node {node.name!r} ({node.op_type}): expected a constant weight")
     output = node.outputs[0]
-    if stored_format(node) is not None:
+    if stored_format(node) is not None or is_of_experts(node):
         bias = node.inputs[_PACKED_BIAS] if len(node.inputs) > _PACKED_BIAS else None
         return Linear(node, x, source[0], bias, output)
     if node.op_type == "Gemm":
@@ -95,6 +96,20 @@ def stored_format(node: ir.Node) -> str | None:
         return None
     attribute = node.attributes.get("format")
     return None if attribute is None else attribute.as_string()
+
+
+def is_of_experts(node: ir.Node) -> bool:
+    """Whether a node is the product with the experts that each token takes."""
+    return (node.domain, node.op_type) == (DOMAIN, "ExpertMatMul")
+
+
+def experts_of(node: ir.Node) -> tuple[int, int]:
+    """How many experts a product has, and how many of them a token takes; 0 of other nodes."""
+    if not is_of_experts(node):
+        return 0, 0
+    count, chosen = node.attributes["experts"].as_int(), node.inputs[2]
+    top = None if chosen is None or chosen.shape is None else chosen.shape[-1]
+    return count, top if isinstance(top, int) else count
 
 
 def _bias_add(product: ir.Value) -> ir.Node | None:

@@ -14,6 +14,7 @@ class SiteKind(str, Enum):
     ATTENTION = "attention"
     HEAD = "head"
     EMBEDDING = "embedding"
+    EXPERTS = "experts"
 
 
 #: Tensor ids of a decoder layer and of the model's two ends, as GGUF and the policy name them.
@@ -21,6 +22,9 @@ TENSOR_IDS = (
     "ffn_gate",
     "ffn_up",
     "ffn_down",
+    "ffn_gate_exps",
+    "ffn_up_exps",
+    "ffn_down_exps",
     "attn_q",
     "attn_k",
     "attn_v",
@@ -55,6 +59,9 @@ class Site:
             (`tamiz_ops.formats`); None where it is float32.
         logit_cap: c of a head whose outputs y become the logits c · tanh(y / c); 0 elsewhere.
         decoder: Whether the model has a KV cache.
+        experts: How many experts a site of experts has, whose outputs lie one after the other among
+            `out_features`; 0 elsewhere. They share one format, so they are one site.
+        top: How many of them a token takes; 0 elsewhere.
     """
 
     id: str
@@ -74,3 +81,10 @@ class Site:
     format: str | None = None
     logit_cap: float = 0.0
     decoder: bool = True
+    experts: int = 0
+    top: int = 0
+
+
+def taken_share(site: Site) -> float:
+    """Share of a site's weights that a decode step reads: of experts, those that a token takes."""
+    return site.top / site.experts if site.experts else 1.0

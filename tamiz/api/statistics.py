@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,28 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
+class ExpertInputs:
+    """What the inputs of the experts of a site were: each has those of the tokens that took it.
+
+    Attributes:
+        counts: Tokens that took each expert, float64 ``[E]``.
+        imatrix: Mean of x² over these tokens, float32 ``[E, K]``; of an expert that none took, the
+            mean over all.
+    """
+
+    counts: NDArray[np.float64]
+    imatrix: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, counts: NDArray[np.float64], sums: NDArray[np.float64]) -> ExpertInputs:
+        """From counts ``[E]`` and Σ x² ``[E, K]`` over the tokens that took each."""
+        taken = counts[:, None]
+        means = np.divide(sums, taken, out=np.zeros_like(sums), where=taken > 0)
+        means[counts == 0] = sums.sum(axis=0) / max(1.0, counts.sum())
+        return cls(counts, means.astype(np.float32))
+
+
+@dataclass(frozen=True)
 class Statistics:
     """What a site's input x was on the calibration text.
 
@@ -41,6 +63,8 @@ class Statistics:
         run: Inputs of tokens that follow each other, float32 ``[R, K]``; None if unknown.
         sensitivity: What errors of x cost the model; None if unknown.
         weight_share: Weights of the site over weights of all linear sites of the model.
+        experts: Of a site of experts, what the inputs of each were; `imatrix` is then the mean over
+            all of them, and there are no samples.
     """
 
     count: int
@@ -50,6 +74,7 @@ class Statistics:
     run: NDArray[np.float32] | None = None
     sensitivity: Sensitivity | None = None
     weight_share: float = 1.0
+    experts: ExpertInputs | None = None
 
 
 @dataclass(frozen=True)
@@ -59,10 +84,12 @@ class Imatrix:
     Attributes:
         count: Tokens or calls that were seen.
         means: Mean of x² by site id, float32 ``[K]``, finite and at least 0.
+        experts: The same of each expert, by id of a site of experts.
     """
 
     count: int
     means: Mapping[str, NDArray[np.float32]]
+    experts: Mapping[str, ExpertInputs] = field(default_factory=dict)
 
 
 def usual_samples(samples: NDArray[np.float32]) -> NDArray[np.intp]:

@@ -160,6 +160,7 @@ def measure(
     run = Activations(surveyed, threads)
     limits = _limits(surveyed, run, samples, memory)
     empty = Calibration(fingerprint(surveyed.bundle), run.inputs, limits)
+    empty.expert_inputs = {site: name for site, (name, _) in run.experts.items()}
 
     def every(state: Calibration, done: int) -> None:
         progress("calibrate", done, len(cuts))
@@ -169,7 +170,7 @@ def measure(
     start = _interrupted(surveyed.bundle, target, empty, cuts)
     for number, window in enumerate(cuts, 1):
         if number > len(start.windows):
-            start.add(window, run(window.tokens))
+            start.add(window, *run.measure(window.tokens))
             every(start, number)
     return start
 
@@ -235,7 +236,10 @@ def _interrupted(
         state = files.load(_part(target), bundle)
     except TamizError:
         return empty
-    same = (state.inputs, state.limits) == (empty.inputs, empty.limits)
+    same = (state.inputs, state.limits, state.expert_inputs) == (
+        *(empty.inputs, empty.limits),
+        empty.expert_inputs,
+    )
     begin = cuts[: len(state.windows)]
     seen = [(window_hash(window.tokens), window.weight) for window in begin]
     return state if same and seen == [*zip(state.windows, state.weights)] else empty  # noqa: B905

@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from weakref import ref
 
 import numpy as np
@@ -26,6 +27,7 @@ from tamiz.calibration.rows import Rows
 from tamiz.evaluation.windows import Window, window_hash
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
+from tamiz.survey.experts import ExpertSums
 
 #: Tokens of a window.
 WINDOW = 512
@@ -61,6 +63,8 @@ class Calibration:
             float32 ``[R, K]``, R at most the input's limit and `RUN`.
         imatrix: SHA-256 of the imatrix that `sums` are of; '' if they are of the text.
         judging: Windows that judge what is built; nothing of them was measured.
+        expert_inputs: Name of the input by id of a site of experts.
+        experts: Sums at these inputs over the tokens that took each expert.
     """
 
     model: str
@@ -81,6 +85,8 @@ class Calibration:
     runs: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     imatrix: str = ""
     judging: list[Window] = field(default_factory=list)
+    expert_inputs: dict[str, str] = field(default_factory=dict)
+    experts: dict[str, ExpertSums] = field(default_factory=dict)
     _ordered: dict[str, ref[NDArray[np.float32]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -131,6 +137,8 @@ class Calibration:
 
         The samples are of fitting windows, not of held-out ones.
         """
+        if self.expert_inputs.get(site) in self.experts:
+            return self._of_experts(self.experts[self.expert_inputs[site]])
         name = self.inputs.get(site)
         if name is None or not self.count:
             return None
@@ -142,6 +150,13 @@ class Calibration:
         samples = self._in_order(name, order)
         return Statistics(self.count, imatrix, samples, origins, self.runs[name])
 
+    def _of_experts(self, found: ExpertSums) -> Statistics:
+        """Statistics of a site of experts."""
+        mean = found.sums.sum(axis=0) / max(1.0, found.counts.sum())
+        none = np.empty((0, len(mean)), np.float32)
+        imatrix = mean.astype(np.float32)
+        return Statistics(self.count, imatrix, none, experts=found.means())
+
     def _in_order(self, name: str, order: NDArray[np.intp]) -> NDArray[np.float32]:
         """Samples of an input; the same array as long as one of its sites holds it."""
         kept = self._ordered.get(name)
@@ -151,12 +166,18 @@ class Calibration:
             self._ordered[name] = ref(samples)
         return samples
 
-    def add(self, window: Window, values: Mapping[str, NDArray[np.float32]]) -> None:
+    def add(
+        self,
+        window: Window,
+        values: Mapping[str, NDArray[np.float32]],
+        experts: Mapping[str, ExpertSums] = MappingProxyType({}),
+    ) -> None:
         """Adds one window.
 
         Args:
             window: The window of T tokens.
             values: The inputs ``[T, K]`` by name.
+            experts: Sums at the inputs of experts, by name.
         """
         ids = np.asarray(window.tokens, np.int32)
         digest = window_hash(window.tokens)
@@ -178,6 +199,7 @@ class Calibration:
             one.sums[name] = window.weight * np.square(value, dtype=np.float64).sum(axis=0)
             one.samples[name] = Rows.of(value[order[: self.limits[name]]].astype(np.float32))
             one.runs[name] = value[-min(RUN, self.limits[name]) :].astype(np.float32)
+        one.experts = {name: found.times(window.weight) for name, found in experts.items()}
         self.merge(one)
 
     def merge(self, other: Calibration) -> None:
@@ -190,6 +212,9 @@ class Calibration:
             numbers = [c.priorities[: len(c.samples.get(name, ()))] for c in both]
             order = np.argsort(np.concatenate(numbers), kind="stable")[: self.limits[name]]
             self.samples[name] = Rows.joined(samples).at(order)
+        self.expert_inputs = self.expert_inputs | other.expert_inputs
+        for name, found in other.experts.items():
+            self.experts[name] = self.experts[name].joined(found) if name in self.experts else found
         priorities = np.concatenate([self.priorities, other.priorities])
         places = np.concatenate([self.places, other.places + np.int32(len(self.windows))])
         order = np.argsort(priorities, kind="stable")[: max(self.limits.values())]

@@ -18,8 +18,11 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, printable
 from tamiz.files.tensor_file import write_tensors
 from tamiz.files.text_file import check_characters, check_regular
+from tamiz.survey.experts import ExpertSums
 
-VERSION = 6
+VERSION = 7
+#: Files without experts.
+_WITHOUT_EXPERTS = 6
 #: Files without windows that judge.
 _MEASURED_ONLY = 5
 #: Files without weights of the windows, which are all 1. Until version 4 samples were floats.
@@ -44,11 +47,15 @@ def save(calibration: Calibration, path: Path) -> None:
         samples = calibration.samples[name]
         tensors[f"samples/{name}"], tensors[f"scales/{name}"] = samples.quants, samples.scales
         tensors[f"run/{name}"] = calibration.runs[name]
+    for name, found in calibration.experts.items():
+        tensors[f"expert counts/{name}"] = found.counts
+        tensors[f"expert sums/{name}"] = found.sums
     about = {
         "version": VERSION,
         "model": calibration.model,
         "inputs": calibration.inputs,
         "limits": calibration.limits,
+        "expert_inputs": calibration.expert_inputs,
         "count": calibration.count,
         "windows": calibration.windows,
         "origins": calibration.origins,
@@ -157,6 +164,8 @@ def _read(about: Any, tensors: Mapping[str, NDArray[Any]], vocabulary: int) -> C
     _check_range(result.places, _PLACES, len(windows))
     for name in sorted(used):
         _read_input(result, tensors, name)
+    if version > _WITHOUT_EXPERTS:
+        _read_experts(result, about, tensors)
     return result
 
 
@@ -212,6 +221,23 @@ def _read_input(result: Calibration, tensors: Mapping[str, NDArray[Any]], name: 
     if not all(np.isfinite(part).all() for part in (total, samples.scales, run)):
         raise ValueError(f"what was measured at {name} is not finite")
     result.sums[name], result.samples[name], result.runs[name] = total, samples, run
+
+
+def _read_experts(
+    result: Calibration, about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+) -> None:
+    """Takes what was measured at the inputs of experts into `result`."""
+    result.expert_inputs = about["expert_inputs"]
+    right = _is_object(result.expert_inputs, str)
+    _expect(right, "expert_inputs", "an object of names", result.expert_inputs)
+    for name in sorted(set(result.expert_inputs.values())) if result.count else ():
+        counts = _tensor(tensors, f"expert counts/{name}", np.float64, 1)
+        sums = _tensor(tensors, f"expert sums/{name}", np.float64, 2)
+        if len(counts) != len(sums):
+            raise ValueError(f"experts at {name}: {len(counts)} counts and {len(sums)} sums")
+        if not all(np.isfinite(part).all() and (part >= 0).all() for part in (counts, sums)):
+            raise ValueError(f"experts at {name}: a count or a sum is not finite, or negative")
+        result.experts[name] = ExpertSums(counts, sums)
 
 
 def _expect(right: bool, field: str, expected: str, found: Any) -> None:

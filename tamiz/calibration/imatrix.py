@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tamiz.api.statistics import Imatrix
+from tamiz.api.statistics import ExpertInputs, Imatrix
 from tamiz.calibration.calibration import Calibration, fingerprint
 from tamiz.calibration.rows import Rows
 from tamiz.files.errors import TamizError
 from tamiz.files.text_file import check_regular
+from tamiz.survey.experts import ExpertSums
 from tamiz.survey.survey import Survey
 
 if TYPE_CHECKING:
@@ -35,25 +37,31 @@ def read_imatrix(path: Path, surveyed: Survey, plugins: Plugins) -> Imatrix:
     found = plugins.read_imatrix(path)
     if found is None:
         raise TamizError(f"{path}: no installed plugin reads this file, expected an imatrix")
-    model, means = surveyed.bundle.path, {}
+    model, means, experts = surveyed.bundle.path, {}, {}
     for site in surveyed.sites:
-        if site.weight is None or site.id not in found.means:
+        if site.weight is None or site.id not in (found.means.keys() | found.experts.keys()):
             continue
-        mean = found.means[site.id]
-        if mean.shape != (site.in_features,):
+        shape = (site.experts, site.in_features) if site.experts else (site.in_features,)
+        own = found.experts.get(site.id)
+        mean = found.means[site.id] if own is None else own.imatrix
+        if mean.size != math.prod(shape) or (own is not None and mean.shape != shape):
             raise TamizError(
-                f"{path}: {site.id}: found {mean.size} inputs, expected the {site.in_features} of "
-                f"{model}; is the imatrix of another model?"
+                f"{path}: {site.id}: found {mean.size} inputs, expected the "
+                f"{' x '.join(map(str, shape))} of {model}; is the imatrix of another model?"
             )
-        means[site.id] = mean
+        if site.experts:  # without counts all are taken to have as many tokens
+            counts = np.full(site.experts, float(found.count))
+            experts[site.id] = own or ExpertInputs(counts, mean.reshape(shape))
+        else:
+            means[site.id] = mean
     layers = max((site.layer for site in surveyed.sites if site.layer is not None), default=-1) + 1
-    beyond = [name for name in found.means if _layer(name) >= layers]
-    if beyond or not means:
+    beyond = [name for name in (*found.means, *found.experts) if _layer(name) >= layers]
+    if beyond or not (means or experts):
         raise TamizError(
             f"{path}: found {beyond[0] if beyond else 'no site of the model'}, expected the "
             f"{layers} layers of {model}; is the imatrix of another model?"
         )
-    return Imatrix(found.count, means)
+    return Imatrix(found.count, means, experts)
 
 
 def _layer(site: str) -> int:
@@ -74,6 +82,10 @@ def weighed_by(calibration: Calibration | None, imatrix: Imatrix, surveyed: Surv
     digest = hashlib.sha256()
     for site, mean in sorted(means.items()):
         digest.update(site.encode() + mean.tobytes())
+    experts = {site: ExpertSums.of_means(found) for site, found in imatrix.experts.items()}
+    for site, sums_of in sorted(experts.items()):
+        digest.update(site.encode() + sums_of.counts.tobytes() + sums_of.sums.tobytes())
+    of_experts = {site: site for site in experts}
     if calibration is None:
         none = {site: np.empty((0, len(mean)), np.float32) for site, mean in means.items()}
         return Calibration(
@@ -86,8 +98,16 @@ def weighed_by(calibration: Calibration | None, imatrix: Imatrix, surveyed: Surv
             samples={site: Rows.of(rows) for site, rows in none.items()},
             runs=none,
             imatrix=digest.hexdigest(),
+            expert_inputs=of_experts,
+            experts=experts,
         )
     inputs, mass = calibration.inputs, calibration.mass
     sums = {inputs[site]: mass * mean for site, mean in means.items() if site in inputs}
     sums = {**calibration.sums, **sums}
-    return replace(calibration, sums=sums, imatrix=digest.hexdigest())
+    return replace(
+        calibration,
+        sums=sums,
+        imatrix=digest.hexdigest(),
+        expert_inputs=calibration.expert_inputs | of_experts,
+        experts=calibration.experts | experts,
+    )

@@ -104,6 +104,20 @@ def command(
             f"{output}: {result.count} tokens, {len(result.sums)} inputs, "
             f"{min(kept)} to {max(kept)} samples of each, {size(output.stat().st_size)}"
         )
+        if result.experts:
+            click.echo(_of_experts(result))
+
+
+def _of_experts(result: Calibration) -> str:
+    """How evenly experts were taken; the inputs of the second projections count no expert twice."""
+    names = {name for site, name in result.expert_inputs.items() if site.endswith("down_exps")}
+    counts = [result.experts[name].counts for name in sorted(names)]
+    never = sum(int((of_layer == 0).sum()) for of_layer in counts)
+    most = max(float(of_layer.max() / of_layer.mean()) for of_layer in counts)
+    return (
+        f"experts: {never} of {sum(map(len, counts))} were never taken; the most taken one has"
+        f" {most:.1f} times the tokens of its layer's mean"
+    )
 
 
 def _as_dict(result: Calibration) -> dict[str, object]:

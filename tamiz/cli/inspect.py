@@ -14,6 +14,7 @@ from tamiz.cli._output import experts_line, fold, print_json, print_table, size
 from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
+    from tamiz.api.cost import Cost
     from tamiz.survey.survey import Survey
 
 
@@ -38,9 +39,7 @@ def command(ctx: click.Context, directory: Path, as_json: bool) -> None:
 
 
 def _as_dict(surveyed: Survey) -> dict[str, Any]:
-    from tamiz.api.cost import together
-
-    experts = together(surveyed.experts.values())
+    experts = _experts(surveyed)
     return {
         "bundle": str(surveyed.bundle.path),
         "kind": surveyed.bundle.manifest.kind,
@@ -54,7 +53,6 @@ def _as_dict(surveyed: Survey) -> dict[str, Any]:
 
 
 def _print(surveyed: Survey) -> None:
-    from tamiz.api.cost import together
     from tamiz.runtime.recommended import recommendation
 
     manifest = surveyed.bundle.manifest
@@ -80,7 +78,7 @@ def _print(surveyed: Survey) -> None:
         click.echo(f"{name}: {fields}")
     if rows:
         print_table(["site", ">sites", "kind", ">outputs × inputs", ">bytes each"], fold(rows))
-    experts = together(surveyed.experts.values())
+    experts = _experts(surveyed)
     if experts.stored:
         click.echo(experts_line(experts))
     ops = (
@@ -94,6 +92,13 @@ def _print(surveyed: Survey) -> None:
             ["pass", ">nodes", "unchanged because", "for example"],
             [(p, str(n), reason, examples[p, reason]) for (p, reason), n in reasons.items()],
         )
+
+
+def _experts(surveyed: Survey) -> Cost:
+    """What all experts cost."""
+    from tamiz.planning.costs import dense_cost, of_experts
+
+    return of_experts((site, dense_cost(surveyed, site, 0)) for site in surveyed.sites)
 
 
 def _text_lines(surveyed: Survey) -> list[str]:

@@ -62,10 +62,9 @@ def command(
     block size that they share, the bytes stored, and the bytes read per decoded token. Predicts
     the decode speed if 'tamiz doctor --profile' has measured this machine.
     """
-    from tamiz.api.cost import together
     from tamiz.files.bundle import Bundle
     from tamiz.planning import speed
-    from tamiz.planning.costs import predict, totals
+    from tamiz.planning.costs import of_experts, predict, totals
     from tamiz.planning.plan import ConflictError, make_plan
     from tamiz.planning.policy import read_policy
     from tamiz.survey.survey import survey
@@ -85,7 +84,8 @@ def command(
             print_json({"conflicts": [asdict(conflict) for conflict in error.conflicts]})
         raise
     predictions = predict(surveyed, plan, context)
-    total, experts = totals(surveyed, predictions), together(surveyed.experts.values())
+    total = totals(surveyed, predictions)
+    experts = of_experts((p.plan.site, p.after) for p in predictions)
     speeds: Sequence[SpeedPrediction] = []
     unknown = "none, the model gives no logits"
     if surveyed.gives_logits:
@@ -181,7 +181,7 @@ def _print(
     columns = ["site", ">sites", "techniques", ">block", ">bytes each", ">read", ">µs"]
     print_table(columns, fold(rows))
     if experts.stored:
-        click.echo(f"{experts_line(experts)}; they stay as the source has them")
+        click.echo(experts_line(experts))
     before, after = total
     planned = [_at_most(after) + size(count) for count in (after.stored, after.read)]
     click.echo(f"model: {size(before.stored)} dense, {planned[0]} as planned")

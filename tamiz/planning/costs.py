@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tamiz.api.cost import Cost, together
-from tamiz.api.site import Site, SiteKind
+from tamiz.api.site import Site, SiteKind, taken_share
 from tamiz.files.errors import blaming
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan
@@ -27,10 +27,6 @@ class Sizes(Protocol):
     @property
     def constants(self) -> Mapping[str, int]:
         """Bytes of all constants of the graph, by name."""
-
-    @property
-    def experts(self) -> Mapping[str, Cost]:
-        """What weights of experts cost, by the name of the constant: no sites have them."""
 
     @property
     def nodes(self) -> int:
@@ -69,7 +65,9 @@ def predict(model: Sizes, plan: Plan, context: int) -> list[Prediction]:
 
 
 def dense_cost(model: Sizes, site: Site, context: int) -> Cost:
-    """Cost of the dense weight, or of the KV cache: a product reads all of it, a lookup one row.
+    """Cost of the dense weight, or of the KV cache.
+
+    A product reads all of its weight, a lookup one row, a product of experts those of a token.
 
     A weight in a format takes work to multiply. Products of floats only wait for memory.
     """
@@ -80,7 +78,13 @@ def dense_cost(model: Sizes, site: Site, context: int) -> Cost:
         return Cost(stored, stored // site.out_features)
     weights = site.out_features * site.in_features
     work = find_format(site.format).work * weights if site.format else 0.0
-    return Cost(stored, stored, round(work))
+    share = taken_share(site)
+    return Cost(stored, round(share * stored), round(share * work))
+
+
+def of_experts(costs: Iterable[tuple[Site, Cost]]) -> Cost:
+    """What all experts of a model cost together."""
+    return together(cost for site, cost in costs if site.kind == SiteKind.EXPERTS)
 
 
 def acting_context(model: Sizes, plans: Iterable[SitePlan], least: int, most: int) -> int:
@@ -150,14 +154,8 @@ def totals(model: Sizes, predictions: Iterable[Prediction]) -> tuple[Cost, Cost]
             read[index] += cost.read
             work[index] += cost.work
         exact &= prediction.after.exact
-    experts = together(model.experts.values())
-    rest = sum(
-        size
-        for name, size in model.constants.items()
-        if name not in dense and name not in model.experts
-    )
-    stored, always, work_of = rest + experts.stored, rest + experts.read, experts.work
+    rest = sum(size for name, size in model.constants.items() if name not in dense)
     return (
-        Cost(sum(dense.values()) + stored, read[0] + always, work[0] + work_of),
-        Cost(sum(weights.values()) + beside + stored, read[1] + always, work[1] + work_of, exact),
+        Cost(sum(dense.values()) + rest, read[0] + rest, work[0]),
+        Cost(sum(weights.values()) + beside + rest, read[1] + rest, work[1], exact),
     )

@@ -12,8 +12,7 @@ in part: a thread that unpacks weights asks for fewer of the next ones. At an at
 
 with the parts of `tamiz.api.Access`, and *a product* and *an attention* the fixed time of each, see
 `tamiz.system.machine`.
-A product with the weights of chosen experts takes as long as one at a weight of their bytes. Every
-other node of the recognised graph takes as long as a norm.
+Every other node of the recognised graph takes as long as a norm.
 """
 
 from __future__ import annotations
@@ -73,11 +72,9 @@ def predict(
             for by_site, whole in zip(costs, total, strict=True)
         ]
         rates = []
-        for seconds, whole in zip(spent, total, strict=True):
+        for seconds in spent:
             others = model.nodes - sum(value > 0 for value in seconds.values())
-            chosen = [_product_seconds(c, whole.read, speed) for c in model.experts.values()]
-            others = max(0, others - len(chosen))
-            rates.append(1 / (sum(seconds.values()) + sum(chosen) + others * speed.node_us * 1e-6))
+            rates.append(1 / (sum(seconds.values()) + max(0, others) * speed.node_us * 1e-6))
         by_threads.append(SpeedPrediction(speed.threads, rates[0], rates[1], spent[1]))
     return by_threads
 

@@ -18,6 +18,7 @@ from tamiz.api.site import SiteKind
 from tamiz.files.errors import TamizError
 from tamiz.interface.states import PAST, State
 from tamiz.runtime.session import session_options
+from tamiz.survey.experts import ExpertSums
 from tamiz.survey.survey import Survey
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Activations(Values):
 
     Attributes:
         inputs: Name of the graph's value by site id, of sites that read one row for each token.
+        experts: Names of the inputs and of the chosen experts by site id, of sites of experts.
     """
 
     def __init__(self, survey: Survey, threads: int | None = None) -> None:
@@ -102,7 +104,23 @@ class Activations(Values):
         self.inputs = {site: name for site, name in inputs if name in of_tokens}
         if not self.inputs:
             raise TamizError(f"{survey.bundle.model}: has no linear sites to calibrate")
-        super().__init__(survey, list(dict.fromkeys(self.inputs.values())), threads)
+        self._sites = {site.id: site for site in survey.sites if site.kind == SiteKind.EXPERTS}
+        self.experts = expert_inputs(survey)
+        names = [*self.inputs.values(), *(name for pair in self.experts.values() for name in pair)]
+        super().__init__(survey, list(dict.fromkeys(names)), threads)
+
+    def measure(
+        self, window: Sequence[int]
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, ExpertSums]]:
+        """The inputs of linear sites ``[T, K]``, and sums over those of experts, by name."""
+        values = self(window)
+        sums: dict[str, ExpertSums] = {}
+        for id, (x, chosen) in self.experts.items():
+            if x not in sums:
+                site = self._sites[id]
+                rows = values[x].reshape(-1, site.in_features)
+                sums[x] = ExpertSums.of_tokens(rows, values[chosen], site.experts)
+        return {name: values[name] for name in self.inputs.values()}, sums
 
 
 def _type_of(value: ir.Value) -> ir.TensorType:
@@ -141,6 +159,21 @@ def linear_inputs(survey: Survey) -> dict[str, str]:
             assert name is not None
             inputs[site.id] = name
     return inputs
+
+
+def expert_inputs(survey: Survey) -> dict[str, tuple[str, str]]:
+    """Names of the input of each product with experts, and of what says which are chosen, by site
+    id."""
+    from tamiz.api.editing import GraphEditor
+
+    names = {}
+    for site in survey.sites:
+        if site.kind == SiteKind.EXPERTS:
+            x, _, chosen = GraphEditor(survey.model).linear(site).node.inputs[:3]
+            assert x is not None
+            assert chosen is not None
+            names[site.id] = (x.name or "", chosen.name or "")
+    return names
 
 
 def _feed(node: Any, ids: NDArray[np.int64]) -> NDArray[Any]:

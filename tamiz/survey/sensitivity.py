@@ -9,6 +9,9 @@ encoder the loss is 1 - cosine of the embedding of a text (see `tamiz.survey.out
 the errors of its tokens add up:
 
     loss(ΔW) = ½ · mean over texts of Σ_n (Σ_t g_tn (ΔW x_t)_n)²
+
+Of experts, G of an expert's outputs is 0 at the tokens that do not take it, so that a rare expert
+costs little; x_t are the tokens that take it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamiz.api.site import Site, SiteKind
-from tamiz.survey.activations import Values, linear_inputs
+from tamiz.survey.activations import Values, expert_inputs, linear_inputs
 from tamiz.survey.backward.run import BackwardPass
 from tamiz.survey.gradients import by_token
 from tamiz.survey.output_loss import output_loss
@@ -35,8 +38,11 @@ Float64 = NDArray[np.float64]
 
 #: Inputs that are kept of each site.
 _SAMPLES = 128
-#: Of a window: inputs that are kept by name, and what is kept of the gradients of sites by id.
-_Seen = tuple[dict[str, Float], dict[str, NDArray[Any]]]
+#: Inputs of experts, and the expert that each went to.
+_Gone = tuple[Float, NDArray[Any]]
+#: Of a window: inputs that are kept by name, those of experts by name, and what is kept of the
+#: gradients of sites by id.
+_Seen = tuple[dict[str, Float], dict[str, _Gone], dict[str, NDArray[Any]]]
 #: Values that a window keeps, in units of the inputs and outputs of its sites; the others are of
 #: attention and activation functions.
 _VALUES = 2
@@ -116,6 +122,27 @@ class TextWeightSensitivity(WeightSensitivity):
         return float(np.square(of_texts).sum()) / self.texts
 
 
+@dataclass(frozen=True)
+class ExpertSensitivity(WeightSensitivity):
+    """The same of experts, whose rows lie one after the other; see the module.
+
+    Attributes:
+        taken: The expert that each of the inputs went to, int32 ``[S]``.
+        experts: How many there are.
+    """
+
+    taken: NDArray[np.int32]
+    experts: int
+
+    def of_tile(self, tile: int, error: Float) -> float:
+        """Twice what an error of one tile's rows costs; an expert without inputs has all."""
+        assert self.inputs is not None
+        own = self.inputs[self.taken == tile * TILE // (len(self.outputs) // self.experts)]
+        x = own if len(own) else self.inputs
+        squares = np.square(error @ x.T, dtype=np.float64).mean(axis=1)
+        return float(squares @ self.outputs[_rows(tile)].astype(np.float64))
+
+
 def _rows(tile: int) -> slice:
     """The rows of a tile."""
     return slice(TILE * tile, TILE * (tile + 1))
@@ -141,9 +168,10 @@ def sensitivities(
     from threadpoolctl import threadpool_limits
 
     sites = {site.node: site for site in survey.sites if site.weight is not None}
-    loss, inputs = output_loss(survey), linear_inputs(survey)
+    loss, inputs, of_experts = output_loss(survey), linear_inputs(survey), expert_inputs(survey)
     backward = BackwardPass(list(survey.model.graph), sites)
-    names = dict.fromkeys([loss.output, *backward.wanted(), *inputs.values()])
+    chosen = [name for pair in of_experts.values() for name in pair]
+    names = dict.fromkeys([loss.output, *backward.wanted(), *inputs.values(), *chosen])
     run = Values(survey, list(names), threads=1)
     first, tokens = loss.first, sum(max(0, len(window) - loss.first) for window in windows)
     step = 1 if loss.of_texts else max(1, tokens // _SAMPLES)
@@ -151,6 +179,8 @@ def sensitivities(
     def measure(number: int) -> _Seen:
         values, ids = run.in_shape(windows[number]), windows[number]
         kept = {name: by_token(values[name])[first::step].copy() for name in inputs.values()}
+        taken = {id: by_token(values[name]) for id, (_, name) in of_experts.items()}
+        gone = {x: _gone(values[x], taken[id], first, step) for id, (x, _) in of_experts.items()}
         random = np.random.Generator(np.random.Philox(number))
         drawn = loss.gradient(values.pop(loss.output), random)
         of_sites = (
@@ -159,8 +189,9 @@ def sensitivities(
             if visit.node.name in sites and visit.outputs[0] is not None
         )
         if loss.of_texts:
-            return kept, {site.id: _of_text(site, gradient, ids) for site, gradient in of_sites}
-        return kept, {site.id: _squares(gradient[first:]) for site, gradient in of_sites}
+            return kept, gone, {site.id: _of_text(site, g, ids) for site, g in of_sites}
+        squares = {s.id: _squares_of(s, g, taken.get(s.id), first) for s, g in of_sites}
+        return kept, gone, squares
 
     measured: list[_Seen] = []
     # One thread a window: sums must not depend on the number of threads.
@@ -170,15 +201,51 @@ def sensitivities(
         for seen in pool.map(measure, range(len(windows))):
             measured.append(seen)
             progress("measure sensitivity", len(measured), len(windows))
-    result: dict[str, WeightSensitivity] = {}
-    for site in sites.values():
-        if all(site.id in gradients for _, gradients in measured):
-            x = None
-            if site.kind != SiteKind.EMBEDDING:
-                x = np.concatenate([kept[inputs[site.id]] for kept, _ in measured])
-            given = [gradients[site.id] for _, gradients in measured]
-            result[site.id] = _texts(x, given) if loss.of_texts else _tokens(x, given, tokens)
-    return result
+    read = inputs | {id: x for id, (x, _) in of_experts.items()}
+    return {
+        site.id: _joined(site, measured, read.get(site.id, ""), tokens, loss.of_texts)
+        for site in sites.values()
+        if all(site.id in gradients for *_, gradients in measured)
+    }
+
+
+def _joined(
+    site: Site, measured: Sequence[_Seen], name: str, tokens: int, of_texts: bool
+) -> WeightSensitivity:
+    """The sensitivity of a site that reads the input `name`, from all windows."""
+    given = [gradients[site.id] for *_, gradients in measured]
+    if site.experts:
+        own = [gone[name] for _, gone, _ in measured]
+        of_each, taken = (np.concatenate(parts) for parts in zip(*own, strict=True))
+        outputs = _tokens(of_each, given, tokens).outputs
+        return ExpertSensitivity(of_each, outputs, taken, site.experts)
+    x = None
+    if site.kind != SiteKind.EMBEDDING:
+        x = np.concatenate([kept[name] for kept, *_ in measured])
+    return _texts(x, given) if of_texts else _tokens(x, given, tokens)
+
+
+def _gone(x: Float, taken: NDArray[Any], first: int, step: int) -> _Gone:
+    """Inputs ``[S, K]`` of each `step`-th token from `first` on, once for each expert that it
+    takes, and these experts ``[S]``; x is ``[…, T, K]``, or ``[…, T, top, K]``."""
+    x = by_token(x)
+    places = np.arange(taken.size).reshape(taken.shape)[first::step].ravel()
+    return x[places * len(x) // taken.size], taken.ravel()[places]
+
+
+def _squares_of(site: Site, gradient: Float, taken: NDArray[Any] | None, first: int) -> Float64:
+    """Sums of squares ``[N]`` of a gradient over the tokens from `first` on.
+
+    The gradient is ``[T, N]``; of experts, of which `taken` ``[T, top]`` tells, ``[T · top, N /
+    experts]``.
+    """
+    if taken is None:
+        return _squares(gradient[first:])
+    result = np.zeros((site.experts, gradient.shape[1]))
+    for place, expert in enumerate(taken.ravel()):
+        if place >= first * taken.shape[1]:
+            result[expert] += np.square(gradient[place], dtype=np.float64)
+    return result.ravel()
 
 
 def _tokens(x: Float | None, squares: Sequence[Float64], tokens: int) -> WeightSensitivity:
@@ -228,7 +295,12 @@ def windows_at_once(survey: Survey, tokens: int, memory: int) -> int:
 
 def _site_values(survey: Survey) -> int:
     """Inputs and outputs of all sites for one token."""
-    return sum(site.in_features + site.out_features for site in survey.sites)
+    return sum(
+        site.top * (site.in_features + site.out_features // site.experts)
+        if site.experts
+        else site.in_features + site.out_features
+        for site in survey.sites
+    )
 
 
 def _squares(gradient: Float) -> Float64:

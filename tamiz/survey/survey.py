@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tamiz.api.site import Site, SiteKind
@@ -18,7 +17,6 @@ from tamiz.interface.metadata import DOMAIN
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from tamiz.api.cost import Cost
     from tamiz.api.passes import Note, Phase
     from tamiz.plugins import Plugins
 
@@ -57,13 +55,6 @@ class Survey:
         values = self.model.graph.initializers.items()
         tensors = ((name, value.const_value) for name, value in values)
         return {name: int(tensor.nbytes) for name, tensor in tensors if tensor is not None}
-
-    @cached_property
-    def experts(self) -> dict[str, Cost]:
-        """What weights of experts cost, by the name of the constant."""
-        from tamiz.survey.experts import expert_costs
-
-        return expert_costs(self.model.graph)
 
     @property
     def nodes(self) -> int:

@@ -232,6 +232,7 @@ DESCRIPTIONS: dict[str, Any] = {
     "version": [1, "3", None],
     "model": [1, None, []],
     "inputs": [[], "x", {"a": 1}, {"a": []}, {"layers.0.attn_q": "missing"}],
+    "expert_inputs": [[], "x", {"a": 1}, {"layers.0.ffn_up_exps": "missing"}, None],
     "limits": [[], {}, {"x": 1}, {"x": "1"}, None],
     "count": ["1", 1.5, -1, True, 2**70, None],
     "windows": ["x", {}, [1], [["x"]], None],

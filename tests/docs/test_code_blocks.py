@@ -49,6 +49,7 @@ NOT_RUN = {
     ("embeddings.md", "needs a reranker; tests/inference/test_cross_encoder.py has one"),
     ("embeddings.md", "needs sentence-transformers; tests/examples/test_other_doors.py has it"),
     ("from-a-gguf.md", "the file of this page has SiLU"),
+    ("from-a-gguf.md", "the file of this page has no experts"),
     ("from-hugging-face.md", "downloads a model"),
     ("from-hugging-face.md", "installs torch, 1 GB and more"),
     ("from-onnx.md", "needs a model"),

@@ -10,7 +10,8 @@ CONCEPTS = ROOT / "docs" / "concepts.md"
 #: Words in names of classes that need no definition: plain English, or of the field.
 PLAIN = {
     "access", "autotune", "claims", "config", "cost", "editor", "error", "exporter", "graph",
-    "identity", "kind", "linear", "mode", "note", "offline", "part", "pass", "phase", "planning",
+    "identity", "inputs", "kind", "linear", "mode", "note", "offline", "part", "pass", "phase",
+    "planning",
     "resource", "sensitivity", "standing", "state", "statistics", "strength", "tamiz", "where",
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ import random
 import struct
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
@@ -61,12 +62,38 @@ def test_a_count_is_positive(count: float, tmp_path: Path) -> None:
         read_imatrix(write_legacy(tmp_path / "i", only([1, 2]), 0))
 
 
-def test_experts_are_refused(tmp_path: Path) -> None:
-    name = "blk.0.ffn_gate_exps.weight"
-    with pytest.raises(TamizError, match=f"{name}: found an entry of 4 matrices, expected no mix"):
-        read_imatrix(write_gguf(tmp_path / "i", only(np.ones((4, 8)), name)))
-    with pytest.raises(TamizError, match=f"{name}: found a weight of experts, expected no mixture"):
-        read_imatrix(write_legacy(tmp_path / "i", only(np.ones((4, 8)), name)))
+def test_experts_have_means_of_their_own(tmp_path: Path) -> None:
+    """The older form does not say how many there are: it has the means of all in one."""
+    means = np.arange(1, 33).reshape(4, 8)
+    given = only(means, "blk.0.ffn_gate_up_exps.weight") | only([5, 6], "blk.0.ffn_up_shexp.weight")
+    given |= only([1, 2, 3], "blk.0.ffn_gate_inp.weight")
+    sites = {"layers.0.ffn_gate_exps", "layers.0.ffn_up_exps"}
+    found = read_imatrix(write_gguf(tmp_path / "i", given))
+    assert set(found.experts) == sites
+    assert set(found.means) == {"layers.0.ffn_up", "layers.0.ffn_gate"}
+    for of_site in found.experts.values():
+        np.testing.assert_allclose(of_site.imatrix, means, rtol=1e-6)
+        assert of_site.counts.tolist() == [1024] * 4
+    found = read_imatrix(write_legacy(tmp_path / "j", given))
+    assert sites < set(found.means)
+    np.testing.assert_allclose(found.means["layers.0.ffn_up_exps"], means.ravel(), rtol=1e-6)
+
+
+def test_an_expert_without_tokens_has_the_means_of_all(tmp_path: Path) -> None:
+    """As llama.cpp writes it: the sums and the count of the expert are 0."""
+    writer = gguf.GGUFWriter(tmp_path / "i", "")
+    writer.add_type("imatrix")
+    name = "blk.2.ffn_down_exps.weight"
+    sums = np.array([[6, 12], [0, 0], [10, 20]], np.float32)
+    writer.add_tensor(f"{name}.in_sum2", sums)
+    writer.add_tensor(f"{name}.counts", np.array([[3], [0], [1]], np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = read_imatrix(tmp_path / "i").experts["layers.2.ffn_down_exps"]
+    assert found.counts.tolist() == [3, 0, 1]
+    np.testing.assert_allclose(found.imatrix, [[2, 4], [4, 8], [10, 20]])
 
 
 def test_a_model_is_no_imatrix(tiny_gguf: Path, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from gguf.constants import GGMLQuantizationType as Type
 from kit import tiny_gguf
 from kit.command_line import ok
 from kit.mixtures import MIXTURES
+from tamiz.api.site import Site, SiteKind
 from tamiz.planning import speed
-from tamiz.planning.costs import predict, totals
+from tamiz.planning.costs import dense_cost, predict, totals
 from tamiz.planning.plan import make_plan
 from tamiz.plugins import Plugins
 from tamiz.survey.export import export
@@ -32,10 +33,19 @@ def found(tmp_path: Path, plugins: Plugins) -> Survey:
     return survey(export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins), plugins)
 
 
+def of_experts(found: Survey) -> list[Site]:
+    return [site for site in found.sites if site.kind is SiteKind.EXPERTS]
+
+
 def test_a_token_reads_the_chosen_experts(found: Survey) -> None:
-    assert len(found.experts) == 3 * MODEL.layers
+    sites = of_experts(found)
+    tensors = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+    named = {f"layers.{layer}.{tensor}" for layer in range(MODEL.layers) for tensor in tensors}
+    assert {site.id for site in sites} == named
     weights = MODEL.experts * MODEL.expert_ffn * MODEL.hidden
-    for cost in found.experts.values():
+    for site in sites:
+        assert (site.experts, site.top, site.format) == (MODEL.experts, MODEL.top, "q8_0")
+        cost = dense_cost(found, site, 16)
         assert cost.stored == STORED
         assert cost.read == STORED * MODEL.top // MODEL.experts
         assert cost.work == round(find_format("q8_0").work * weights * MODEL.top / MODEL.experts)
@@ -44,7 +54,8 @@ def test_a_token_reads_the_chosen_experts(found: Survey) -> None:
 def test_a_plan_counts_what_is_read(found: Survey) -> None:
     costs = predict(found, make_plan(found.sites, ()), context=16)
     before, after = totals(found, costs)
-    without = sum(cost.stored - cost.read for cost in found.experts.values())
+    dense = [dense_cost(found, site, 16) for site in of_experts(found)]
+    without = sum(cost.stored - cost.read for cost in dense)
     embedding = next(cost.before for cost in costs if cost.plan.site.kind == "embedding")
     cache = sum(cost.before.read for cost in costs if cost.plan.site.kind == "attention")
     assert before == after
@@ -59,10 +70,11 @@ def test_the_predicted_speed_counts_them(found: Survey) -> None:
     rates = MachineSpeed(1, flat, flat, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)
     costs = predict(found, make_plan(found.sites, ()), context=16)
     (made,) = speed.predict(found, costs, totals(found, costs), Profile({}, (rates,)))
-    experts = [1e-9 * math.hypot(cost.read, cost.work) + 1e-6 for cost in found.experts.values()]
+    for site in of_experts(found):
+        cost = dense_cost(found, site, 16)
+        assert made.sites[site.id] == pytest.approx(1e-9 * math.hypot(cost.read, cost.work) + 1e-6)
     read = sum(seconds > 0 for seconds in made.sites.values())
-    others = len(found.model.graph) - read - len(experts)
-    whole = sum(made.sites.values()) + sum(experts) + 0.5e-6 * others
+    whole = sum(made.sites.values()) + 0.5e-6 * (len(found.model.graph) - read)
     assert made.before == pytest.approx(1 / whole, rel=1e-12)
 
 
@@ -70,7 +82,7 @@ def test_commands_tell_of_experts(tmp_path: Path, found: Survey) -> None:
     folder = found.bundle.path
     line = "experts: 78.3 kB, of which a token reads 39.2 kB"
     assert line in ok("inspect", folder)
-    assert f"{line}; they stay as the source has them" in ok("plan", folder)
+    assert line in ok("plan", folder)
     experts = {"bytes": 6 * STORED, "read_per_token": 3 * STORED}
     assert json.loads(ok("inspect", folder, "--json"))["experts"] == experts
     assert json.loads(ok("plan", folder, "--json"))["totals"]["experts"] == experts

@@ -238,8 +238,13 @@ class _Rows:
         self._stored: dict[tuple[str, str], float | None] = {}
 
     def fit(self, choice: Choice, statistics: Statistics | None) -> Fit | None:
-        """The fit of the rows; None where the technique refuses."""
+        """The fit of the rows; None where the technique refuses.
+
+        The rows are of some experts, so they are weighed by the mean over all of them.
+        """
         technique = choice.technique
+        if statistics is not None:
+            statistics = replace(statistics, experts=None)
         try:
             with blaming(f"technique {technique.name}", FitError):
                 return technique.fit(self.site, self.whole, statistics, choice.config)
