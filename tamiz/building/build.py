@@ -130,7 +130,7 @@ class _Build:
         self.progress("recognise", 0, 1)
         with clock("recognise"):
             surveyed = surveyed or survey(self.dense, self.plugins)
-        equivalence = Equivalence(surveyed, self.plugins, self.options.sample)
+        equivalence = Equivalence(surveyed, self.plugins, next(iter(self.options.samples), None))
         if self.options.check:
             self.progress("check", 0, 1)
             with clock("check"):
@@ -189,8 +189,8 @@ class _Build:
         if file is not None:
             imatrix = read_imatrix(file, surveyed, self.plugins)
         text = DefaultText(self._names(), self.options.texts)
-        calibration = self.options.calibration
-        return Tools(surveyed, self.work, calibration, text, imatrix, self.progress)
+        calibration, samples = self.options.calibration, self.options.samples
+        return Tools(surveyed, self.work, calibration, text, imatrix, samples, self.progress)
 
     def _names(self) -> tuple[str, ...]:
         """The domains that are read where no calibration is given."""

@@ -26,7 +26,7 @@ class Options:
         strip_dense: Whether dense weights go where the policy does not say.
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
         min_cosine: Smallest accepted mean cosine between embeddings of an encoder and of the built
-            one; None for no such gate.
+            one, or between outputs of a model that reads no text; None for no such gate.
         backend: What runs the processes that fit; see `tamiz.building.fit.workers`.
         jobs: Processes that fit, where the backend does not decide.
         resume: Whether to go on with what an interrupted build of the same target has left.
@@ -35,8 +35,9 @@ class Options:
             `min_cosine`. None for no choice.
         keep: Folder that gets the bundles of a frontier's measured points; None for none.
         off: Names of techniques that a build within limits must not choose.
-        sample: ``.npz`` file with an input on which the built model is compared with the dense one;
-            None to make one up.
+        samples: ``.npz`` files with an input each. The built model is compared with the dense one
+            on the first, and what a model that reads no text loses is measured on all. None: inputs
+            are made up.
         check: Whether the outputs are compared with those of the dense model after every graph
             pass, too.
     """
@@ -58,5 +59,5 @@ class Options:
     goal: Goal | None = None
     keep: Path | None = None
     off: frozenset[str] = frozenset()
-    sample: Path | None = None
+    samples: tuple[Path, ...] = ()
     check: bool = False

@@ -114,9 +114,9 @@ def print_trial_domains(trial: TrialReport) -> None:
     """What the model of a trial loses on each domain, where there are several."""
     if len(trial.domains) < 2:
         return
-    if trial.cosine is not None:
+    if all(domain.cosine is not None for domain in trial.domains.values()):
         rows = [(name, _number(domain.cosine)) for name, domain in trial.domains.items()]
-        print_table(["domain", ">cosine"], rows)
+        print_table(["domain" if trial.output_cosine is None else "output", ">cosine"], rows)
         return
     print_table(
         ["domain", ">Δppl, %", ">standard error", ">KL, nats"],

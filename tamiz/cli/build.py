@@ -12,7 +12,7 @@ import click
 from tamiz.cli._domain_scores import print_trial_domains
 from tamiz.cli._domains import domains_option, domains_read, texts_option
 from tamiz.cli._limits import goal, limits
-from tamiz.cli._options import FILE, Workers, is_given, new_bundle, refuse_given
+from tamiz.cli._options import FILE, PATH, Workers, is_given, new_bundle, refuse_given
 from tamiz.cli._output import alike, print_json, print_table, size
 from tamiz.cli._progress import progress_bar
 from tamiz.cli._techniques import (
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from tamiz.plugins import Plugins
     from tamiz.reporting.gate import TrialReport, WholeModelGate
     from tamiz.reporting.report import Report as BuildReport
+
+
+#: What would measure better, by what a gate read.
+_HINTS = {
+    "the model's own": "people's text may lose more: --domains all judges on it",
+    "made-up inputs": "real inputs may lose more or less: give some with --sample",
+}
 
 
 @click.command("build", cls=TechniqueCommand)
@@ -73,7 +80,8 @@ if TYPE_CHECKING:
     metavar="FRACTION|off",
     help="Quality budget of an encoder: smallest accepted mean cosine between its embeddings and "
     "those of SRC, on held-out text. Given alone, the build chooses a weight format for "
-    "each site within it. 'off' skips the check.",
+    "each site within it. Of a model that reads no text: between its outputs and those of SRC, on "
+    "the inputs of --sample. 'off' skips the check.",
 )
 @limits
 @click.option(
@@ -96,11 +104,14 @@ if TYPE_CHECKING:
     "--from-report", type=FILE, help="Repeat the decisions of this report of an earlier build."
 )
 @click.option(
+    "samples",
     "--sample",
-    type=FILE,
-    help="NumPy .npz file with one valid input of SRC: an array for each input, by its name. The "
-    "outputs of the built model on it must be those of SRC within rounding where nothing lossy was "
-    "applied. By default the build makes up an input.",
+    type=PATH,
+    multiple=True,
+    help="NumPy .npz file with one valid input of SRC: an array for each input, by its name; or a "
+    "folder of such files. May be given several times. The outputs of the built model on the first "
+    "must be those of SRC within rounding where nothing lossy was applied. All of them measure the "
+    "quality of a model that reads no text. By default the build makes up inputs.",
 )
 @click.option(
     "--check",
@@ -172,6 +183,7 @@ def _options(
         TamizError: Options that leave others without effect, or a value outside of its range.
     """
     from tamiz.building.options import Options
+    from tamiz.survey.sample_inputs import sample_files
 
     report, recipe = given["from_report"], given["recipe"]
     if report is not None and (given["policy"] or recipe or any(flags.values())):
@@ -186,7 +198,7 @@ def _options(
     same = ("on_conflict", "policy", "calibration", "imatrix", "backend", "resume")
     return Options(
         **{name: given[name] for name in same},
-        sample=given["sample"],
+        samples=sample_files(given["samples"]),
         check=given["check"],
         texts=given["texts"],
         domains=domains_read(ctx, given["calibration"], given["domains"]),
@@ -281,26 +293,24 @@ def _quality(gate: WholeModelGate, trial: TrialReport) -> str:
     """What the built model loses, with standard errors and the limits."""
     from tamiz.evaluation.judges import judge_of_gate
 
-    shown = judge_of_gate(gate).loss_words(gate, trial)
+    judge = judge_of_gate(gate)
+    shown = judge.loss_words(gate, trial)
     if trial.refused:
         shown.append(f"{len(trial.refused)} sites backed off")
-    texts = {
-        "calibration": "of the calibration text",
-        "domains": f"of {len(trial.domains)} domains",
-        "the model's own": "that the model wrote",
-    }
-    return (
-        f"whole model on {gate.windows} windows of {gate.window_tokens} tokens "
-        f"{texts[gate.text or 'calibration']}: {', '.join(shown)}; {len(gate.trials)} trials"
-    )
+    trials = f"{len(gate.trials)} trials"
+    return f"whole model on {judge.read_words(gate)}: {', '.join(shown)}; {trials}"
 
 
 def _checked(report: BuildReport) -> str:
     """What the comparison with the dense model says."""
+    from tamiz.evaluation.judges.judge import INPUTS
+
     if not report.check:
         return "not checked: no valid input is known; try --sample"
     passes = report.check.get("passes")
     after = f"; {passes:.0f} graph passes change no output" if passes else ""
+    if report.gate.text in INPUTS:
+        return f"runs{after}"
     if report.lossy:
         return f"runs; 'tamiz eval --against' measures the quality{after}"
     return f"runs; all outputs are those of dense, within rounding{after}"
@@ -340,15 +350,18 @@ def _print_decisions(report: BuildReport) -> None:
 
 def _print_quality(report: BuildReport) -> None:
     """What the whole model loses, and which techniques pay."""
-    from tamiz.reporting.gate import SWITCHED_OFF
+    from tamiz.reporting.gate import NOTHING_LOSSY, SWITCHED_OFF
 
     if (trial := report.gate.result) is not None:
         click.echo(_quality(report.gate, trial))
         print_trial_domains(trial)
-        if report.gate.text == "the model's own":
-            click.echo("people's text may lose more: --domains all judges on it")
-    if report.lossy and report.gate.skipped not in (None, SWITCHED_OFF):
-        click.echo(f"the whole model was not measured: {report.gate.skipped}")
+        if (hint := _HINTS.get(report.gate.text or "")) is not None:
+            click.echo(hint)
+    skipped = report.gate.skipped or SWITCHED_OFF
+    if skipped.startswith(NOTHING_LOSSY):
+        click.echo(skipped)
+    elif report.lossy and skipped != SWITCHED_OFF:
+        click.echo(f"the whole model was not measured: {skipped}")
     for entry in report.gate.paying:
         click.echo(
             f"{entry.technique} {'applied' if entry.applied else 'left out'}: {entry.reason}"

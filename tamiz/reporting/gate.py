@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import Field, model_validator
 
 from tamiz.evaluation.judges import measure_of_gate
-from tamiz.evaluation.judges.judge import Judge, Measure
+from tamiz.evaluation.judges.judge import Judge, Measure, WhatIsRead
 from tamiz.planning.goal import Goal
 from tamiz.reporting.record import Count, Record
 
 #: Why a gate did not run where the user set no limit.
 SWITCHED_OFF = "switched off"
-
-
-#: What a gate read.
-TextRead = Literal["calibration", "domains", "the model's own"]
+#: How the reason begins where nothing lossy is applied, as its loss could not be measured.
+NOTHING_LOSSY = "nothing lossy is applied"
 
 
 class DomainReport(Record):
-    """What a candidate loses on one domain of the text.
+    """What a candidate loses on one domain of the text; at one output where no text is read.
 
     Attributes:
-        windows: Windows, of an encoder texts, that were read.
+        windows: Windows, of an encoder texts, that were read; of a model without text inputs.
         dppl: Δppl; None where the perplexity was not finite.
         dppl_error: Standard error of ln(1 + Δppl) over windows; None for a single window.
         kl: Mean KL divergence, in nats per token, of prompts or of decode steps.
         kl_error: Standard error of `kl` over windows.
-        cosine: Mean cosine between the embeddings of an encoder and of dense.
+        cosine: Mean cosine between the embeddings of an encoder, or the output, and of dense.
     """
 
     windows: Count
@@ -45,7 +42,7 @@ class TrialReport(Record):
 
     Attributes:
         refused: Ids of the sites at which the candidate did without the technique.
-        predicted: Predicted Δppl, of an encoder 1 - cosine; None where there was no prediction.
+        predicted: Predicted Δppl, of others 1 - cosine; None where there was no prediction.
         strength: Value of the techniques' common strength; None where the trial set none.
         dppl: Measured Δppl; None where the perplexity was not finite.
         kl_mean: Mean over positions of KL(dense ‖ candidate), in nats.
@@ -59,6 +56,9 @@ class TrialReport(Record):
         kl_error: Likewise of the larger of `kl_mean` and `kl_decode`.
         cosine: Mean of the cosine between the embeddings of an encoder and of dense.
         cosine_error: Standard error of `cosine`.
+        output_cosine: Of a model that reads no text: mean cosine between the rows of outputs and of
+            dense, of the output that differs most; see `tamiz.evaluation.judges.output`.
+        output_cosine_error: Standard error of `output_cosine`; None for a single input.
         used: Share of the limits that the upper bound of the loss uses; None where no loss is
             limited.
         domains: The losses on each domain of the text, by name.
@@ -82,6 +82,8 @@ class TrialReport(Record):
     kl_error: float | None = None
     cosine: float | None = None
     cosine_error: float | None = None
+    output_cosine: float | None = None
+    output_cosine_error: float | None = None
     bytes: Count | None = None
     predicted_tok_s: float | None = None
     used: float | None = None
@@ -115,11 +117,12 @@ class WholeModelGate(Record):
     Attributes:
         max_dppl: Largest accepted Δppl; None for no such limit.
         max_kl: Largest accepted mean KL divergence, in nats per token; None for no such limit.
-        min_cosine: Smallest accepted mean cosine of embeddings; None for no such limit.
+        min_cosine: Smallest accepted mean cosine of embeddings, or outputs; None for no such limit.
         skipped: Why the gate did not run; None where it ran.
         text: What was read: ``calibration`` (of a file), ``domains`` (the text that ships with
-            tamiz, and texts that were given), or ``the model's own``.
-        windows: Windows of text that each trial read.
+            tamiz, and texts that were given), or ``the model's own``; of a model that reads no text
+            ``samples`` (of files) or ``made-up inputs``.
+        windows: Windows of text, or inputs, that each trial read.
         window_tokens: Tokens of a window.
         decode: Whether trials also read in steps.
         trials: The candidates, in order.
@@ -131,7 +134,7 @@ class WholeModelGate(Record):
     max_kl: float | None = None
     min_cosine: float | None = None
     skipped: str | None = None
-    text: TextRead | None = None
+    text: WhatIsRead | None = None
     windows: Count | None = None
     window_tokens: Count | None = None
     decode: bool = False
@@ -155,7 +158,6 @@ class WholeModelGate(Record):
     def of(
         cls,
         judge: Judge,
-        text: TextRead,
         trials: Sequence[TrialReport],
         built: int | None,
         paying: Sequence[Paying] = (),
@@ -164,7 +166,6 @@ class WholeModelGate(Record):
 
         Args:
             judge: Who scored the candidates.
-            text: What was read.
             trials: The candidates, in order.
             built: Index of the one that was built.
             paying: Techniques that the build might choose.
@@ -173,7 +174,7 @@ class WholeModelGate(Record):
             max_dppl=judge.goal.max_dppl,
             max_kl=judge.goal.max_kl,
             min_cosine=judge.goal.min_cosine,
-            text=text,
+            text=judge.read,
             windows=judge.windows,
             window_tokens=judge.window_tokens,
             decode=judge.steps,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tamiz.evaluation.judges import JUDGES, judge_of_gate
+from tamiz.evaluation.judges import judge_of_gate
 from tamiz.reporting.colours import BIT_STEPS, COSINE_STEPS, bits_step, cosine_step
 from tamiz.reporting.curves import chart, curves
 from tamiz.reporting.frontier import frontier
@@ -114,7 +114,7 @@ def _quality(report: Report) -> dict[str, str]:
 
 def limits_text(gate: WholeModelGate) -> str:
     """The limits of a gate in a few words; "" where it has none."""
-    return " and ".join(words for judge in JUDGES for words in judge.limit_words(gate))
+    return " and ".join(judge_of_gate(gate).limit_words(gate))
 
 
 def _autotune(tensors: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:

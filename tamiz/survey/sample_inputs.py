@@ -7,8 +7,9 @@ which are valid as sizes, axes, counts and under logarithms.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,27 +78,58 @@ _TRIES = (
     _Try(3, 3, "ones", 1),
     _Try(8, 8, "ones", 4),
     _Try(16, 16, "positive", 3),
+    _Try(1, 64),  # sides of an image that is halved five times
 )
+#: Lengths of several draws, in turn, and rows of each.
+_LENGTHS, _ROWS = (64, 32, 16, 8), 2
+#: Most numbers of an input of more than `_LONG` in a dimension that is not fixed.
+_MOST, _LONG = 1 << 20, 16
 
 
 def made_up(
-    inputs: Sequence[ort.NodeArg | Declared], vocabulary: int, others: int | None = None
+    inputs: Sequence[ort.NodeArg | Declared],
+    vocabulary: int,
+    others: int | None = None,
+    draw: int | None = None,
 ) -> Iterator[Feeds]:
     """Inputs that may be valid for a model, the likeliest first.
 
     Args:
         inputs: What the model declares.
         vocabulary: Token ids are drawn below this.
-        others: Integers that are no ids by their name are drawn below this, as they may be sizes;
-            None: as ids are.
+        others: Integers of fewer than two dimensions that are no ids by their name are drawn below
+            this, as they may be sizes; None: as ids are.
+        draw: Which of several draws: each has its own numbers, and another length than the last
+            where the model takes it.
     """
     reads_text = any(node.name == "input_ids" for node in inputs)
-    for kind in _TRIES if reads_text else (_MANY_ROWS, *_TRIES):
-        maker = _Maker(kind, vocabulary, others or vocabulary, np.random.default_rng(_SEED))
+    kinds = _TRIES if reads_text else (_MANY_ROWS, *_TRIES)
+    if draw is not None:
+        kinds = (_Try(_ROWS, _LENGTHS[draw % len(_LENGTHS)]), *kinds)
+    for kind in kinds:
+        generator = np.random.default_rng(_SEED + (draw or 0))
+        maker = _Maker(kind, vocabulary, others or vocabulary, generator)
         try:
             yield {node.name: maker.value(node) for node in inputs}
+        except _TooLargeError:
+            continue
         except _UnknownTypeError:
             return
+
+
+def sample_files(places: Iterable[Path]) -> tuple[Path, ...]:
+    """The ``.npz`` files that are meant: files, and those of folders in the order of their names.
+
+    Raises:
+        TamizError: A folder holds none.
+    """
+    found: list[Path] = []
+    for place in places:
+        files = sorted(place.glob("*.npz")) if place.is_dir() else [place]
+        if not files:
+            raise TamizError(f"{place}: found no .npz file, expected one for each input")
+        found += files
+    return tuple(found)
 
 
 def read_sample(path: Path, session: ort.InferenceSession) -> Feeds:
@@ -140,6 +172,10 @@ class _UnknownTypeError(Exception):
     """A type of which no values are made up."""
 
 
+class _TooLargeError(Exception):
+    """A length makes an input too large."""
+
+
 @dataclass
 class _Maker:
     """Makes the inputs of one try; dimensions of one name have one length."""
@@ -165,6 +201,8 @@ class _Maker:
             raise _UnknownTypeError(kind)
         dims = node.shape or [None] * self.kind.rank
         shape = [self._length(dim, axis) for axis, dim in enumerate(dims)]
+        if self.kind.length > _LONG and math.prod(shape) > _MOST:
+            raise _TooLargeError
         return self._numbers(node.name, dtype, shape)
 
     def _length(self, dim: int | str | None, axis: int) -> int:
@@ -201,7 +239,8 @@ class _Maker:
         elif "type" in name:
             values = np.zeros(shape)
         else:
-            below = self.vocabulary if "ids" in name else self.others
+            ids = "ids" in name or len(shape) > 1  # sizes and axes are numbers or vectors
+            below = self.vocabulary if ids else self.others
             most = 2 if dtype is np.bool_ else min(below, 100) if _short(dtype) else below
             values = self.generator.integers(0, most, shape)
         return np.asarray(values).astype(dtype)

@@ -17,10 +17,17 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-import tamiz_ops
 from tamiz.files.errors import TamizError
 from tamiz.runtime.logprobs import log_softmax
 from tamiz.survey.sample_inputs import Declared, Feeds, made_up, read_sample
+from tamiz.survey.whole_run import (
+    HALVES,
+    first_line,
+    open_session,
+    run,
+    run_changed,
+    tensors,
+)
 
 #: Largest difference that is rounding, relative to the largest number of an output, by the bytes of
 #: a number: of sums in another order over the layers of a deep model.
@@ -30,8 +37,6 @@ _ROUNDED_INPUTS = 10
 #: Token ids are drawn below the first of these that the vocabulary has, where nobody says its size;
 #: other integers below the second, as large ones may be sizes of more than the memory.
 _VOCABULARIES, _OTHERS = (256, 2), 2
-#: Types of 16 bits, for which an export computes in float32.
-_HALVES = (np.dtype(np.float16),)
 #: How many times what ONNX Runtime's own optimiser changes is still rounding, and how many times
 #: the usual rounding that may be.
 _MARGIN, _MOST_SPREAD = 4, 20.0
@@ -86,25 +91,68 @@ class Reference:
         Raises:
             TamizError: onnxruntime cannot load the model, or it does not run on the sample.
         """
-        try:
-            session = _session(model)
-        except Exception as error:  # onnxruntime raises a class for every status
-            raise TamizError(f"{model}: the dense model does not load: {_line(error)}") from error
+        session = _opened(model)
         if sample is not None:
-            feeds = read_sample(sample, session)
-            try:
-                return cls(model, feeds, _run(session, feeds))
-            except Exception as error:
-                raise TamizError(f"{sample}: {model} does not run on it: {_line(error)}") from error
+            return cls._of_sample(model, session, sample)
+        return cls._made_up(model, session, vocabulary, sizes or {})
+
+    @classmethod
+    def several(
+        cls, model: Path, count: int, vocabulary: int | None, samples: Sequence[Path]
+    ) -> list[Reference]:
+        """Runs a dense model on several inputs.
+
+        Args:
+            model: The dense ``model.onnx``.
+            count: How many inputs are made up.
+            vocabulary: See `of`.
+            samples: ``.npz`` files with an input each; none to make them up.
+
+        Returns:
+            What it gives on each; nothing where no valid input is known.
+
+        Raises:
+            TamizError: onnxruntime cannot load the model, or it does not run on a sample.
+        """
+        session = _opened(model)
+        if samples:
+            return [cls._of_sample(model, session, sample) for sample in samples]
+        found: list[Reference] = []
+        for draw in range(count):
+            reference = cls._made_up(model, session, vocabulary, {}, draw)
+            if reference is None:
+                break
+            found.append(reference)
+        return found
+
+    @classmethod
+    def _of_sample(cls, model: Path, session: ort.InferenceSession, sample: Path) -> Reference:
+        feeds = read_sample(sample, session)
+        try:
+            return cls(model, feeds, run(session, feeds))
+        except Exception as error:
+            raise TamizError(
+                f"{sample}: {model} does not run on it: {first_line(error)}"
+            ) from error
+
+    @classmethod
+    def _made_up(
+        cls,
+        model: Path,
+        session: ort.InferenceSession,
+        vocabulary: int | None,
+        sizes: Mapping[str, Sequence[int | str | None]],
+        draw: int | None = None,
+    ) -> Reference | None:
+        """The first made-up input that says much, else the first valid one; None where none is."""
         best = None
-        known = sizes or {}
         below = [(vocabulary, vocabulary)] if vocabulary else [(n, _OTHERS) for n in _VOCABULARIES]
         inputs = [
-            Declared(n.name, n.type, known.get(n.name, n.shape)) for n in session.get_inputs()
+            Declared(n.name, n.type, sizes.get(n.name, n.shape)) for n in session.get_inputs()
         ]
-        for feeds in chain.from_iterable(made_up(inputs, *most) for most in below):
+        for feeds in chain.from_iterable(made_up(inputs, *most, draw) for most in below):
             try:
-                reference = cls(model, feeds, _run(session, feeds))
+                reference = cls(model, feeds, run(session, feeds))
             except Exception:  # the input is not valid; others are tried
                 continue
             if reference.says_much:
@@ -115,14 +163,16 @@ class Reference:
     @property
     def says_much(self) -> bool:
         """Whether all numbers are finite, and not all are 0."""
-        numbers = [v for v in _arrays(self.outputs.values()) if v.dtype.kind in "fc" and v.size]
+        numbers = [v for v in tensors(self.outputs.values()) if v.dtype.kind in "fc" and v.size]
         return all(np.isfinite(v).all() and v.any() for v in numbers)
 
     @property
     def is_drawn(self) -> bool:
         """Whether the dense model gives other numbers when it runs again."""
-        again = _run(_session(self.model), self.feeds)
-        pairs = zip(_arrays(self.outputs.values()), _arrays(again.values()), strict=True)
+        session = open_session(self.model)
+        run(session, self.feeds)  # sessions of one process may begin with the same draw
+        again = run(session, self.feeds)
+        pairs = zip(tensors(self.outputs.values()), tensors(again.values()), strict=True)
         return not all(_equal(a, b) for a, b in pairs)
 
     def compare(self, built: Path, *, techniques: bool, lossy: bool) -> dict[str, float]:
@@ -169,17 +219,15 @@ class Reference:
             other = found.get(name)
             if all(isinstance(array, np.ndarray) for array in (value, other)):
                 found[name] = _narrow(value, other)
-                halves |= value.dtype in _HALVES
+                halves |= value.dtype in HALVES
         self._most(found, list(self.outputs), 1.0 if halves else _ROUNDED_INPUTS)
 
     def _found(self, model: Path) -> dict[str, Any]:
         """What another model gives on the input."""
         try:
-            session = _session(model)
-            feeds = _fitting(self.feeds, session)
-            return _run(session, feeds | _more_states(session, feeds))
+            return run_changed(open_session(model), self.feeds)
         except Exception as error:
-            raise NotRunError(f"the new model does not run: {_line(error)}") from error
+            raise NotRunError(f"the new model does not run: {first_line(error)}") from error
 
     def _most(self, found: Mapping[str, Any], names: Sequence[str], allowed: float | None) -> float:
         """The largest relative difference, where it may be as large as the model itself rounds."""
@@ -198,7 +246,7 @@ class Reference:
         """The largest relative difference of all outputs; see `_difference`."""
         errors = [0.0]
         for name in names:
-            a, b = _arrays([self.outputs[name]]), _arrays([found[name]])
+            a, b = tensors([self.outputs[name]]), tensors([found[name]])
             if len(a) != len(b):
                 raise DifferentModelError(f"{name} of the new model has another length")
             pairs = zip(a, b, strict=True)
@@ -211,14 +259,26 @@ class Reference:
         Optimised or not, float16 inside of a graph is rounded in other places, and differences of
         close numbers say little.
         """
-        optimised = _run(_session(self.model, optimised=True), self.feeds)
+        optimised = run(open_session(self.model, optimised=True), self.feeds)
         error = self._error(optimised, self.outputs, None)
         return min(_MOST_SPREAD, max(1.0, _MARGIN * error / _ROUNDING[4]))
 
 
+def _opened(model: Path) -> ort.InferenceSession:
+    """A session of a dense model.
+
+    Raises:
+        TamizError: onnxruntime cannot load it.
+    """
+    try:
+        return open_session(model)
+    except Exception as error:  # onnxruntime raises a class for every status
+        raise TamizError(f"{model}: the dense model does not load: {first_line(error)}") from error
+
+
 def _narrow(expected: Any, found: Any) -> Any:
     """Numbers as a file of float16 gives them: rounded, and what overflows there is not known."""
-    if expected.dtype not in _HALVES or found.shape != expected.shape:
+    if expected.dtype not in HALVES or found.shape != expected.shape:
         return found
     with np.errstate(over="ignore"):
         return np.where(np.isfinite(expected), found.astype(expected.dtype), expected)
@@ -287,67 +347,3 @@ def _of_logits(expected: Any, found: Any) -> dict[str, float]:
         result["kl_mean"] = max(0.0, (np.exp(p) * (p - q)).sum(axis=-1).mean())
     result["top1_agreement"] = (expected.argmax(-1) == found.argmax(-1)).mean()
     return result
-
-
-def _fitting(feeds: Feeds, session: ort.InferenceSession) -> Feeds:
-    """The inputs that a new model takes in its source's form; caches may have another."""
-    nodes = {node.name: node for node in session.get_inputs()}
-
-    def fits(value: Any, shape: list[int | str | None]) -> bool:
-        if not isinstance(value, np.ndarray):
-            return True
-        pairs = zip(value.shape, shape, strict=False)
-        return value.ndim == len(shape) and all(a == b for a, b in pairs if isinstance(b, int))
-
-    def typed(value: Any, kind: str) -> Any:
-        half = isinstance(value, np.ndarray) and value.dtype in _HALVES
-        return value.astype(np.float32) if half and kind == "tensor(float)" else value
-
-    return {
-        name: typed(value, nodes[name].type)
-        for name, value in feeds.items()
-        if name in nodes and fits(value, nodes[name].shape)
-    }
-
-
-def _more_states(session: ort.InferenceSession, feeds: Feeds) -> Feeds:
-    """States that a technique keeps beside those of the dense model."""
-    from tamiz.interface.states import State
-
-    missing = [node for node in session.get_inputs() if node.name not in feeds]
-    states = [(node.name, State.of(node)) for node in missing]
-    return {name: state.zeros() for name, state in states if state is not None}
-
-
-def _arrays(values: Iterable[Any]) -> list[Any]:
-    """The tensors of outputs, of sequences one after the other."""
-    arrays: list[Any] = []
-    for value in values:
-        if isinstance(value, Sequence) and not isinstance(value, str):
-            arrays += _arrays(value)
-        elif isinstance(value, Mapping):
-            arrays += _arrays(value.values())
-        elif value is not None:
-            arrays.append(np.asarray(value))
-    return arrays
-
-
-def _session(model: Path, *, optimised: bool = False) -> ort.InferenceSession:
-    """A session that is deterministic, and without a second copy of the weights."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4  # errors are raised, so they are not logged as well
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    if not optimised:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    tamiz_ops.register(options)
-    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-
-
-def _run(session: ort.InferenceSession, feeds: Feeds) -> dict[str, Any]:
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -45,9 +45,20 @@ class Survey:
         return self.model.graph.outputs[0].name or ""
 
     @property
+    def reads_tokens(self) -> bool:
+        """Whether the model reads token ids; else images, sounds, or something else."""
+        return any(value.name == "input_ids" for value in self.model.graph.inputs)
+
+    @property
     def gives_logits(self) -> bool:
         """Whether the model is a decoder; else an encoder, or something else."""
-        return self.output == "logits"
+        return self.reads_tokens and self.output == "logits"
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Token ids are below this; None where no embedding says it."""
+        kind = SiteKind.EMBEDDING
+        return min((site.out_features for site in self.sites if site.kind is kind), default=None)
 
     @property
     def constants(self) -> dict[str, int]:

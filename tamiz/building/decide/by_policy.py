@@ -9,9 +9,10 @@ from tamiz.api.technique import Technique
 from tamiz.building.decide.decider import CandidateTools, Tools
 from tamiz.building.decision import Decision, applied, changes_a_value, refused
 from tamiz.building.options import Options
+from tamiz.building.search.back_off import without_losses
 from tamiz.building.search.strength import adjustable, spend_budget
 from tamiz.calibration.calibration import WINDOW, Calibration
-from tamiz.evaluation.judges.judge import JOINED, HeldOutText, Judge
+from tamiz.evaluation.judges.judge import JOINED, HeldOut, Judge, UnmeasurableError
 from tamiz.evaluation.windows import Window
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, step_rows
@@ -19,7 +20,7 @@ from tamiz.planning.costs import acting_context
 from tamiz.planning.goal import Goal
 from tamiz.planning.plan import Plan, make_plan
 from tamiz.planning.policy import Rules, Tuning, read_policy
-from tamiz.reporting.gate import SWITCHED_OFF, WholeModelGate
+from tamiz.reporting.gate import NOTHING_LOSSY, SWITCHED_OFF, WholeModelGate
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ class PolicyCourse:
             return decisions, WholeModelGate.not_run(self.goal, reason)
         try:
             judge = self._judge(decisions)
+        except UnmeasurableError as error:
+            exact = without_losses(decisions, candidates.fill)
+            return exact, WholeModelGate.not_run(self.goal, f"{NOTHING_LOSSY}: {error}")
         except TamizError as error:
             reason = f"the dense model cannot be scored: {error}"
             return decisions, WholeModelGate.not_run(self.goal, reason)
@@ -84,7 +88,7 @@ class PolicyCourse:
         kept = spend_budget(decisions, measured)
         holding = [index for index, trial in enumerate(measured.trials) if trial.holds]
         built = max(holding, default=None) if changes_a_value(kept) else None
-        return kept, WholeModelGate.of(judge, self.tools.text_read, measured.trials, built)
+        return kept, WholeModelGate.of(judge, measured.trials, built)
 
     def refused(self, decisions: Sequence[Decision]) -> dict[str, list[str]]:
         """Techniques that a gate, their fit or their rewrite refused."""
@@ -106,14 +110,24 @@ class PolicyCourse:
         return [] if calibration is None else calibration.held_out or calibration.fitting
 
     def _judge(self, decisions: Sequence[Decision]) -> Judge:
-        """The judge, who reads windows as long as the techniques need."""
-        survey, plans = self.tools.survey, [decision.site_plan for decision in decisions]
+        """The judge, who reads windows as long as the techniques need.
+
+        Raises:
+            UnmeasurableError: No input is known.
+            TamizError: The dense model cannot be scored.
+        """
+        tools, survey = self.tools, self.tools.survey
+        plans = [decision.site_plan for decision in decisions]
         rows = step_rows(applied(decisions))
         grows = bool(rows or adjustable(decisions))
 
         def context(most: int) -> int:
             return acting_context(survey, plans, JOINED, most) if grows else min(WINDOW, most)
 
-        windows = self._known_text or self.tools.judging_windows()
-        text = HeldOutText(windows, context, rows)
-        return self.tools.judge(survey.bundle, self.goal, text, self.tools.work)
+        def windows() -> list[Window]:
+            return self._known_text or tools.judging_windows()
+
+        held_out = HeldOut(
+            windows, tools.text_read, context, rows, tools.samples, survey.vocabulary
+        )
+        return tools.judge(survey.bundle, self.goal, held_out, tools.work)

@@ -20,11 +20,11 @@ from tamiz.calibration.calibration import Calibration
 from tamiz.calibration.domains import OWN
 from tamiz.calibration.imatrix import weighed_by
 from tamiz.evaluation.judges import judge_of
-from tamiz.evaluation.judges.judge import Judge
+from tamiz.evaluation.judges.judge import Judge, WhatIsRead
 from tamiz.evaluation.windows import Window
 from tamiz.files.errors import TamizError
 from tamiz.planning.plan import Plan
-from tamiz.reporting.gate import TextRead, WholeModelGate
+from tamiz.reporting.gate import WholeModelGate
 from tamiz.survey.survey import Survey
 from tamiz.system.progress import Progress
 
@@ -51,6 +51,7 @@ class Tools:
         calibration_file: A calibration's file.
         text: What is read where there is no such file.
         imatrix: Mean squared inputs that replace those of the calibration.
+        samples: ``.npz`` files with an input of the model each.
         progress: Called with every step.
     """
 
@@ -59,12 +60,13 @@ class Tools:
     calibration_file: Path | None
     text: DefaultText
     imatrix: Imatrix | None
+    samples: tuple[Path, ...]
     progress: Progress
 
     @property
     def judge(self) -> type[Judge]:
         """The judge of the model."""
-        return judge_of(self.survey.output)
+        return judge_of(self.survey)
 
     def calibration(self, needed: bool) -> Calibration | None:
         """What is known of the inputs: the calibration, with the imatrix where one is given.
@@ -98,7 +100,7 @@ class Tools:
         return known.judging or known.fitting
 
     @property
-    def text_read(self) -> TextRead:
+    def text_read(self) -> WhatIsRead:
         """What the report says of the text."""
         if self.calibration_file is not None:
             return "calibration"

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tamiz.api.technique import Resource, Technique
-from tamiz.building.decide.decider import CandidateTools, Tools
+from tamiz.building.decide.by_policy import ByPolicy
+from tamiz.building.decide.decider import CandidateTools, Course, Tools
 from tamiz.building.decision import Decision, applied, refused
 from tamiz.building.options import Options
 from tamiz.building.search.frontier import frontier
@@ -23,7 +24,7 @@ from tamiz.building.search.problem import Problem, rest
 from tamiz.building.search.weight_options import OptionMaker
 from tamiz.building.search.what_pays import Comparer, keep_what_pays
 from tamiz.calibration.calibration import Calibration
-from tamiz.evaluation.judges.judge import JOINED, HeldOutText, Judge, evenly
+from tamiz.evaluation.judges.judge import JOINED, HeldOut, Judge, evenly
 from tamiz.evaluation.windows import Window
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, step_rows
@@ -65,8 +66,10 @@ class WithinLimits:
     options: Options
     goal: Goal
 
-    def start(self, tools: Tools) -> LimitCourse:
+    def start(self, tools: Tools) -> Course:
         """The options of all weights, and the plan of the first solution.
+
+        Of a model that reads no text no loss is predicted, so flags choose the formats.
 
         Raises:
             TamizError: A limit does not apply to the model or cannot be reached, nothing can be
@@ -74,6 +77,9 @@ class WithinLimits:
                 is requested, and this machine was not measured.
         """
         goal = tools.judge.applicable(self.goal, tools.survey.bundle.path)
+        if not tools.judge.reads_text:
+            options = replace(self.options, min_cosine=goal.min_cosine)
+            return ByPolicy(self.techniques, self.choices, options).start(tools)
         offer = Offer.of(self.techniques, self.choices, goal, self.options.off)
         if goal.min_tok_s is not None and machine.load() is None:
             raise TamizError(
@@ -183,16 +189,15 @@ class LimitCourse:
         judge, goal = self._judge(decisions), self.problem.goal
         measured = candidates.judged_by(judge)
         fits = Fits(decisions, self.problem.techniques, measured)
-        text = self.tools.text_read
         if goal.points:
             points = frontier(self.problem, fits, lambda trial: self._keep(trial, candidates))
-            return decisions, WholeModelGate.of(judge, text, points, None)
+            return decisions, WholeModelGate.of(judge, points, None)
         search = LimitSearch(self.problem, fits)
         solution = search.find()
         acting = {choice.technique.name for choice in self.offer.others} - {*goal.force}
         comparer = Comparer(candidates.write, self.tools.work, goal.context, goal.prefer == "size")
         solution, pays = keep_what_pays(search, solution, acting, comparer)
-        gate = WholeModelGate.of(judge, text, measured.trials, solution.trial, pays)
+        gate = WholeModelGate.of(judge, measured.trials, solution.trial, pays)
         return solution.decisions, gate
 
     def refused(self, decisions: Sequence[Decision]) -> dict[str, list[str]]:
@@ -209,8 +214,9 @@ class LimitCourse:
             return acting_context(survey, plans, JOINED, most)
 
         rows = step_rows([*applied(decisions), *choices])
-        text = HeldOutText(self.calibration.check_held_out(), context, rows)
-        return self.tools.judge(survey.bundle, self.problem.goal, text, self.tools.work)
+        tools, windows = self.tools, self.calibration.check_held_out
+        held_out = HeldOut(windows, tools.text_read, context, rows)
+        return tools.judge(survey.bundle, self.problem.goal, held_out, tools.work)
 
     def _keep(self, trial: TrialReport, candidates: CandidateTools) -> None:
         """Moves a candidate to the folder that keeps them, named by its number and its MB."""

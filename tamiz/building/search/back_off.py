@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from tamiz.building.decision import Decision, changes_a_value
 from tamiz.building.fit.fitting import Attempt
-from tamiz.building.search.candidates import Candidates
+from tamiz.building.search.candidates import Candidates, Fill
 from tamiz.building.search.trial_search import TrialSearch, Tried
 from tamiz.evaluation.judges.judge import Quality, share
 
@@ -47,6 +47,13 @@ def hold_to_budget(decisions: list[Decision], candidates: Candidates) -> list[De
         if (best := search.run()) is not None:
             return best.candidate
         decisions = search.tried[-1].candidate  # all of the worst are backed off
+    return decisions
+
+
+def without_losses(decisions: list[Decision], fill: Fill) -> list[Decision]:
+    """Backs every decision off until nothing that is applied changes a value."""
+    while worst := worst_first(decisions):
+        decisions = fill(_back_off(decisions, worst))
     return decisions
 
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tamiz.api.site import SiteKind
 from tamiz.building.fit.fitting import Attempt
 from tamiz.building.write.broken_pass import first_broken_pass
 from tamiz.files.bundle import MODEL
@@ -34,9 +33,8 @@ class Equivalence:
 
     @cached_property
     def _reference(self) -> Reference | None:
-        sites = self._surveyed.sites
-        rows = [site.out_features for site in sites if site.kind == SiteKind.EMBEDDING]
-        return Reference.of(self._surveyed.bundle.model, min(rows, default=2), self._sample)
+        surveyed = self._surveyed
+        return Reference.of(surveyed.bundle.model, surveyed.vocabulary, self._sample)
 
     def check_passes(self) -> None:
         """Compares all outputs after every graph pass.

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from tamiz.evaluation.judges.judge import (
     DomainFigures,
     Figure,
-    HeldOutText,
+    HeldOut,
     Judge,
     Measure,
     Quality,
@@ -45,6 +45,7 @@ from tamiz.system.cores import cores
 
 if TYPE_CHECKING:
     from tamiz.evaluation.comparison import Comparison, DomainLoss
+    from tamiz.survey.survey import Survey
 
 #: Tokens that are scored, but at least a window of each domain; and most windows of each of three
 #: or more domains. A standard error over 8 domains is then 0.1 to 0.2 times the loss.
@@ -91,7 +92,7 @@ class DecoderJudge(Judge):
     )
     decodes = True
 
-    def __init__(self, dense: Bundle, goal: Goal, text: HeldOutText, folder: Path) -> None:
+    def __init__(self, dense: Bundle, goal: Goal, held_out: HeldOut, folder: Path) -> None:
         """See `Judge`."""
         from tamiz.evaluation.evaluate import steps_of
         from tamiz.evaluation.scores import DenseReference
@@ -99,18 +100,18 @@ class DecoderJudge(Judge):
 
         model = Model.load(dense.path, threads=1)
         self.goal = self.own_limits(goal)
-        chosen = by_domain(text.windows, text.context(model.limit))
+        chosen = by_domain(held_out.windows(), held_out.context(model.limit))
         self._text = [window.tokens for window in chosen]
         self._domains = [window.origin for window in chosen]
-        self._steps = steps_of(text.step_rows, first_step(self._text))
+        self._steps = steps_of(held_out.step_rows, first_step(self._text))
         self._reference = DenseReference(model, folder)
         self.windows, self.window_tokens = len(self._text), len(self._text[0])
-        self.steps = text.step_rows is not None
+        self.read, self.steps = held_out.origin, held_out.step_rows is not None
 
     @classmethod
-    def is_for(cls, output: str) -> bool:
+    def is_for(cls, survey: Survey) -> bool:
         """See `Judge`."""
-        return output == "logits"
+        return survey.gives_logits
 
     @classmethod
     def limit(cls, goal: Goal) -> float | None:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamiz.evaluation.judges.cosine import CosineJudge
 from tamiz.evaluation.judges.judge import (
     DomainFigures,
     Figure,
-    HeldOutText,
-    Judge,
+    HeldOut,
     Measure,
     Quality,
     evenly,
@@ -38,6 +38,7 @@ from tamiz.system.cores import cores
 
 if TYPE_CHECKING:
     from tamiz.runtime.embedding.encoder import Encoder
+    from tamiz.survey.survey import Survey
 
 #: Tokens of a passage, and of a query.
 _LENGTH, _QUERY = 128, 16
@@ -47,7 +48,7 @@ _QUERIES = "queries"
 _FEWEST = 4
 
 
-class EncoderJudge(Judge):
+class EncoderJudge(CosineJudge):
     """Measures what candidates of an encoder lose, as 1 - cosine."""
 
     measures = (
@@ -63,31 +64,21 @@ class EncoderJudge(Judge):
     )
     columns = (("cosine", "cosine"),)
     domain_columns = (("cosine", "cosine"),)
-    decodes = False
     writes_no_text = "a model without logits writes no text"
 
-    def __init__(self, dense: Bundle, goal: Goal, text: HeldOutText, folder: Path) -> None:
+    def __init__(self, dense: Bundle, goal: Goal, held_out: HeldOut, folder: Path) -> None:
         """See `Judge`."""
         self.goal = self.own_limits(goal)
         self._dense = _load(dense.path)
-        self._texts = passages_and_queries(text.windows, dense)
+        self._texts = passages_and_queries(held_out.windows(), dense)
         sizes = [texts.shape for name, texts in self._texts.items() if name != _QUERIES]
+        self.read = held_out.origin
         self.windows, self.window_tokens = sum(count for count, _ in sizes), sizes[0][1]
 
     @classmethod
-    def is_for(cls, output: str) -> bool:
-        """Whatever gives no logits."""
-        return output != "logits"
-
-    @classmethod
-    def limit(cls, goal: Goal) -> float | None:
-        """As 1 - cosine."""
-        return None if goal.min_cosine is None else 1 - goal.min_cosine
-
-    @classmethod
-    def own_limits(cls, goal: Goal) -> Goal:
-        """See `Judge`."""
-        return replace(goal, max_dppl=None, max_kl=None)
+    def is_for(cls, survey: Survey) -> bool:
+        """Whatever reads tokens and gives no logits."""
+        return survey.reads_tokens and not survey.gives_logits
 
     @classmethod
     def applicable(cls, goal: Goal, model: Path) -> Goal:
@@ -113,11 +104,6 @@ class EncoderJudge(Judge):
             )
         # No speed is predicted for many rows: in all formats they take about the same time.
         return replace(goal, prefer="size") if goal.prefer == "speed" else goal
-
-    @classmethod
-    def reported(cls, loss: float) -> float | None:
-        """As 1 - cosine."""
-        return loss
 
     @classmethod
     def fitting_parts(
@@ -153,22 +139,11 @@ class EncoderJudge(Judge):
         return f"{trial.cosine:.4f}", "cosine of embeddings", note
 
     @classmethod
-    def limit_words(cls, gate: Any) -> list[str]:
-        """See `Judge`."""
-        return [] if gate.min_cosine is None else [f"cosine {gate.min_cosine:g}"]
-
-    @classmethod
     def loss_words(cls, gate: Any, trial: Any) -> list[str]:
         """See `Judge`."""
         spread = "" if trial.cosine_error is None else f" ± {trial.cosine_error:.2g}"
         least = "" if gate.min_cosine is None else f", at least {gate.min_cosine:g} accepted"
         return [f"mean cosine of embeddings {trial.cosine:.4f}{spread}{least}"]
-
-    @classmethod
-    def missed_words(cls, trial: Any) -> tuple[list[str], str]:
-        """See `Judge`."""
-        losses = [] if trial.cosine is None else [f"{1 - trial.cosine:.2g} of cosine"]
-        return losses, "lower --min-cosine"
 
 
 def _quality(lost: Mapping[str, NDArray[np.float64]], limit: float | None, exact: bool) -> Quality:

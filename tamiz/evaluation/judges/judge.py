@@ -1,4 +1,4 @@
-"""How a kind of model is held to quality: the text that is read, the loss, and its words.
+"""How a kind of model is held to quality: what is read, the loss, and its words.
 
 A judge belongs to one kind of model, such as decoders. A new kind is a module beside this one and
 its name in `tamiz.evaluation.judges.JUDGES`.
@@ -11,11 +11,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from tamiz.evaluation.windows import Window
 from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
 from tamiz.planning.goal import Goal
+
+if TYPE_CHECKING:
+    from tamiz.survey.survey import Survey
+
+#: What a judge reads: text of a calibration's file, the text that ships with tamiz and texts that
+#: were given, text that the model wrote, inputs of files, or inputs that were made up.
+WhatIsRead = Literal["calibration", "domains", "the model's own", "samples", "made-up inputs"]
+
+#: Those that are no text.
+INPUTS = ("samples", "made-up inputs")
 
 #: Tokens of a window of held-out text where decode steps are taken and no technique needs more.
 JOINED = 1024
@@ -91,20 +102,30 @@ class Measure(NamedTuple):
     unit: str = ""
 
 
+class UnmeasurableError(TamizError):
+    """No input is known on which what a model loses can be measured."""
+
+
 @dataclass(frozen=True)
-class HeldOutText:
-    """The text that a judge reads.
+class HeldOut:
+    """What a judge may read; each takes what its kind of model needs.
 
     Attributes:
-        windows: The windows; what they are of is their domain.
+        windows: Gives windows of text; what they are of is their domain.
+        origin: What the windows are of.
         context: Tokens of a window in which all techniques act, for the most that the model takes.
         step_rows: Tokens of a decode step where a candidate takes steps as well, see
             `tamiz.planning.choice.step_rows`; None.
+        samples: ``.npz`` files with an input of the model each.
+        vocabulary: Integers of inputs that are made up are below this; None where it is not known.
     """
 
-    windows: Sequence[Window]
+    windows: Callable[[], Sequence[Window]]
+    origin: WhatIsRead
     context: Callable[[int], int]
     step_rows: int | None = None
+    samples: tuple[Path, ...] = ()
+    vocabulary: int | None = None
 
 
 class Judge(ABC):
@@ -112,8 +133,9 @@ class Judge(ABC):
 
     Attributes:
         goal: The limits.
-        windows: Windows of text that are read.
-        window_tokens: Tokens of each.
+        read: What is read.
+        windows: Windows of text, or inputs, that are read.
+        window_tokens: Tokens of each; None where it is no text.
         steps: Whether candidates take decode steps as well.
     """
 
@@ -125,32 +147,39 @@ class Judge(ABC):
     domain_columns: ClassVar[tuple[tuple[str, str], ...]]
     #: Whether the model takes decode steps, whose speed can be predicted.
     decodes: ClassVar[bool]
+    #: What a loss is reported for beside the whole, and what is read of each.
+    part: ClassVar[str] = "domain"
+    parts_read: ClassVar[str] = "windows"
+    #: Whether text is read, on which losses of formats are predicted.
+    reads_text: ClassVar[bool] = True
     #: Why a model of this kind writes no text; None where it does.
     writes_no_text: ClassVar[str | None] = None
 
     goal: Goal
+    read: WhatIsRead
     windows: int
-    window_tokens: int
+    window_tokens: int | None
     steps: bool = False
 
     @abstractmethod
-    def __init__(self, dense: Bundle, goal: Goal, text: HeldOutText, folder: Path) -> None:
+    def __init__(self, dense: Bundle, goal: Goal, held_out: HeldOut, folder: Path) -> None:
         """Loads the dense model.
 
         Args:
             dense: The dense bundle.
             goal: The limits.
-            text: What is read.
+            held_out: What may be read.
             folder: Keeps what the dense model gives, as long as the build.
 
         Raises:
+            UnmeasurableError: No valid input is known.
             TamizError: The dense model does not run, or is of another kind.
         """
 
     @classmethod
     @abstractmethod
-    def is_for(cls, output: str) -> bool:
-        """Whether a model whose first output has this name is of the kind."""
+    def is_for(cls, survey: Survey) -> bool:
+        """Whether a model is of the kind."""
 
     @classmethod
     @abstractmethod
@@ -189,6 +218,9 @@ class Judge(ABC):
             windows: Token ids of some windows.
             dense: The dense bundle.
             most: How many pieces of so many tokens fit in memory where all are kept.
+
+        Raises:
+            TamizError: The model reads no text.
         """
 
     @abstractmethod
@@ -198,11 +230,20 @@ class Judge(ABC):
         Args:
             candidate: Its bundle.
             exact: Whether no technique of it changes a value.
-            progress: Takes the number of windows that are scored.
+            progress: Takes the number of windows or inputs that are scored.
 
         Raises:
             RuntimeError: It does not run.
         """
+
+    @classmethod
+    def read_words(cls, gate: Any) -> str:
+        """What the trials of a gate of a report read, in a few words."""
+        texts = {"domains": "of the domains", "the model's own": "that the model wrote"}
+        if gate.result is not None:
+            texts["domains"] = f"of {len(gate.result.domains)} domains"
+        origin = texts.get(gate.text, "of the calibration text")
+        return f"{gate.windows} windows of {gate.window_tokens} tokens {origin}"
 
     @classmethod
     @abstractmethod

@@ -183,7 +183,7 @@ def test_the_summary_of_a_lossy_build_shows_no_error_of_one_input(tmp_path: Path
     weight = np.random.default_rng(0).standard_normal((64, 64), np.float32)
     graph = "(float[n, 64] x) => (float[n, 64] y) { y = MatMul(x, w) }"
     source = write(tmp_path, f"{HEAD} {graph}", w=weight)
-    out = ok("build", source, "-o", tmp_path / "built", "--max-dppl=off")
+    out = ok("build", source, "-o", tmp_path / "built", "--min-cosine=off")
     assert "runs; 'tamiz eval --against' measures the quality" in out
     assert "%" not in out
 
