@@ -14,6 +14,8 @@ from tamiz.cli._output import experts_line, fold, print_json, print_table, size
 from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from tamiz.api.cost import Cost
     from tamiz.survey.survey import Survey
 
@@ -49,6 +51,7 @@ def _as_dict(surveyed: Survey) -> dict[str, Any]:
         "experts": {"bytes": experts.stored, "read_per_token": experts.read},
         "sites": [{**asdict(s), "bytes": surveyed.weight_bytes(s)} for s in surveyed.sites],
         "notes": [asdict(note) for note in surveyed.notes],
+        "inputs": _inputs(surveyed),
     }
 
 
@@ -61,6 +64,8 @@ def _print(surveyed: Survey) -> None:
         click.echo(sampling)
     for line in _text_lines(surveyed):
         click.echo(line)
+    if not surveyed.reads_tokens:
+        click.echo("inputs, for --sample: " + ", ".join(_inputs(surveyed)))
     rows = [
         (
             site,
@@ -99,6 +104,29 @@ def _experts(surveyed: Survey) -> Cost:
     from tamiz.planning.costs import dense_cost, of_experts
 
     return of_experts((site, dense_cost(surveyed, site, 0)) for site in surveyed.sites)
+
+
+def _inputs(surveyed: Survey) -> list[str]:
+    """What a run gives: ``x float32[2, 3, ?]`` for each input."""
+    return [
+        f"{value.name} {_type(value)}{_sizes(value)}"
+        for value in surveyed.model.graph.inputs
+        if not value.is_initializer()
+    ]
+
+
+def _type(value: ir.Value) -> str:
+    """NumPy's name of a tensor's type; ONNX's of others."""
+    names = {"FLOAT": "float32", "DOUBLE": "float64"}
+    return "" if value.dtype is None else names.get(value.dtype.name, value.dtype.name.lower())
+
+
+def _sizes(value: ir.Value) -> str:
+    """The sizes of a tensor; ``?`` or a name for those that are not fixed."""
+    if value.shape is None:
+        return "[...]"
+    dims = (dim if isinstance(dim, int) else dim.value or "?" for dim in value.shape)
+    return f"[{', '.join(map(str, dims))}]"
 
 
 def _text_lines(surveyed: Survey) -> list[str]:

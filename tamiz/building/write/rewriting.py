@@ -168,10 +168,17 @@ def _sign(node: ir.Node, site: Site, choice: Choice, policy: str) -> None:
 
 
 def constant_bytes(model: ir.Model) -> int:
-    """Bytes of all constants of a graph; the defaults of switches are none."""
-    values = model.graph.initializers.values()
-    tensors = (value.const_value for value in values if not is_switch(value.name or ""))
-    return sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
+    """Bytes of all constants, also of graphs inside of nodes; the defaults of switches are none."""
+    total = 0
+    for graph in (model.graph, *model.graph.subgraphs()):
+        values = (v for name, v in graph.initializers.items() if not is_switch(name))
+        nodes = (node for node in graph if (node.domain, node.op_type) == ("", "Constant"))
+        tensors = (
+            *(value.const_value for value in values),
+            *(node.attributes["value"].as_tensor() for node in nodes if "value" in node.attributes),
+        )
+        total += sum(int(tensor.nbytes) for tensor in tensors if tensor is not None)
+    return total
 
 
 def _shares_kv_cache(model: ir.Model) -> bool:
