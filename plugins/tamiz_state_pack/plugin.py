@@ -56,7 +56,7 @@ STATE_PACK_MLP = api.Technique.of(
 STATE_PACK_MASK = api.Technique.of(
     api.Identity(
         name="state-pack-mask",
-        summary="Skips the weights of inputs that a ReLU made 0.",
+        summary="Skips the weights of what a ReLU made 0.",
         config=zero_mask.ZeroMaskConfig,
         standing=api.Standing.SITUATIONAL,
         pays="Feed-forward blocks with a ReLU that leaves at most 0.3 of the activations.",
@@ -67,8 +67,18 @@ STATE_PACK_MASK = api.Technique.of(
         requires={"skippable-blocks"},
     ),
     api.Offline(fit=zero_mask.fit, calibrated=True),
-    api.Graph(rewrite=zero_mask.rewrite, ops=("ZeroMask",), switch="ZeroMask.without"),
+    api.Graph(
+        rewrite=zero_mask.rewrite, ops=("ZeroMask", "ChosenMatMul"), switch="ZeroMask.without"
+    ),
     api.Planning(effect=zero_mask.effect),
 )
 
 tamiz_techniques = api.offer(STATE_PACK, STATE_PACK_MLP, STATE_PACK_MASK)
+
+
+@api.hookimpl
+def tamiz_graph_passes() -> list[type[api.GraphPass]]:
+    """Computes of `up` what the gate needs."""
+    from tamiz_state_pack.unneeded import SkipUnneeded
+
+    return [SkipUnneeded]

@@ -4,7 +4,8 @@
 
 which pays where the activation gives exact zeros, as ReLU does (Mirzadeh et al. 2023). Whether it
 does is seen on the calibration samples: a site with more than a fraction ρ of them left is refused,
-and at run time a token with more is computed whole.
+and at run time a token with more is computed whole. In a block with a gate `unneeded` lets `up`
+skip what that mask leaves out.
 """
 
 from __future__ import annotations
