@@ -78,7 +78,8 @@ inline void multiply_records(const ChosenArgs& a, int64_t first) {
     const int64_t left = a.groups - c * kChunk, groups = left < kChunk ? left : kChunk;
     for (int r = 0; r < R; ++r) {
       const int64_t at = c * W::kGroupBytes;
-      for (int64_t line = 0; line < W::kGroupBytes; line += 64) prefetch(next[r] + at + line);
+      for (int64_t line = 0; line < W::kGroupBytes; line += 64)
+        prefetch_stream(next[r] + at + line);
       const int32_t* const pairs = a.x.pairs + c * kChunkPairs * kChunk;
       sums[r].template read<W>(record[r] + at, pairs, a.x.scales + c * kChunk);
     }
