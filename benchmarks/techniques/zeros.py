@@ -1,0 +1,232 @@
+"""What the zeros of a ReLU save: a decode step of a made decoder of 1B shape, whole and with masks.
+
+    python -m benchmarks zeros [--keep 0.05,0.1,0.3] [--threads 2] [--part 4] [--json FILE]
+
+The graph has the products and norms of one decode step of 16 layers, 2,048 wide, with feed-forward
+blocks of 8,192 and a head of 32,000 tokens. Attention to keys is left out. Weights are random int4
+with scales of 8 bits, as builds store where masks act,
+each layer with its own; a bias leaves the given fraction of activations. With `--part` layers and
+head are that much fewer, so that ratios stay as they are. `relu2` has up, ReLU² and
+down, `gated` also a gate. `whole` multiplies everything. `down` skips the inputs of down that are
+0, and `chosen` also the outputs of up that the gate makes 0. All give the same bits and run
+interleaved. On one thread the processor's time is what a step takes without other programs, as far
+as these do not take the memory's bandwidth; on more, threads that wait count, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist, median
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+from onnx import TensorProto, helper
+
+import tamiz_ops
+from benchmarks.common import record
+from benchmarks.common.graphs import PAGE, external, load, numbers
+from tamiz.evaluation.bench import read_bandwidth
+from tamiz_passes.fuse import FuseNodes
+
+HIDDEN, KV, FFN, LAYERS, VOCABULARY = 2048, 512, 8192, 16, 32000
+SHAPES = {
+    "q": (HIDDEN, HIDDEN),
+    "k": (KV, HIDDEN),
+    "v": (KV, HIDDEN),
+    "o": (HIDDEN, HIDDEN),
+    "gate": (FFN, HIDDEN),
+    "up": (FFN, HIDDEN),
+    "down": (HIDDEN, FFN),
+    "head": (VOCABULARY, HIDDEN),
+}
+ROUNDS, TILE, UNIT = 25, 16, 0.01
+MODELS = {"relu2": ("whole", "down"), "gated": ("whole", "down", "chosen")}
+
+
+@dataclass
+class Step:
+    """The graph of a step in the making, and the file of its weights."""
+
+    name: str
+    folder: Path
+    packed: dict[str, np.ndarray]
+    layers: int
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[TensorProto] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    end: int = 0
+
+    def op(self, op: str, inputs: list[str], output: str, *more: str, **attributes: Any) -> str:
+        """Adds a node; returns its first output."""
+        made = helper.make_node(op, inputs, [output, *more], domain="tamiz", **attributes)
+        self.nodes.append(made)
+        return output
+
+    def constant(self, name: str, kind: str) -> str:
+        """A constant with the bytes of a kind, in a place of its own."""
+        array, data = self.packed[kind], self.folder / f"{self.name}.data"
+        blob = array.tobytes() + bytes(-array.nbytes % PAGE)
+        with data.open("ab") as file:
+            file.write(blob)
+        self.constants.append(external(name, array, data, self.end))
+        self.end += len(blob)
+        return name
+
+    def product(self, part: str, at: str, x: str, bias: str = "") -> str:
+        """A whole product."""
+        n, k = self.packed[part].shape[0] * TILE, SHAPES[part][1]
+        inputs = [x, self.constant(f"{at}.{part}", part), "", bias]
+        return self.op("BlockMatMul", inputs, f"{at}.{part}.y", bits=4, n=n, k=k, scale_bits=8)
+
+    def layer(self, at: str, x: str, total: str, gated: bool, skips: str) -> tuple[str, str]:
+        """A layer of the normed x and the residual stream; returns both after it."""
+        q = self.product("q", at, x)
+        self.outputs += [self.product(part, at, x) for part in "kv"]
+        o, norm = self.product("o", at, q), self.constant(f"{at}.norm", "norm")
+        x = self.op("RMSNorm", [o, norm, total], f"{at}.x", f"{at}.sum", epsilon=1e-5)
+        y = self.feed_forward(at, x, gated, skips)
+        total = f"{at}.sum_1"
+        return self.op("RMSNorm", [y, norm, f"{at}.sum"], f"{at}.x_1", total, epsilon=1e-5), total
+
+    def feed_forward(self, at: str, x: str, gated: bool, skips: str) -> str:
+        """A feed-forward block."""
+        first = self.product("gate" if gated else "up", at, x, "bias")
+        relu2, mask, (n, k) = {"activation": "relu2"}, f"{at}.mask", SHAPES["up"]
+        if skips == "chosen":
+            opened = self.op("SwiGLU", [first], f"{at}.open", **relu2)
+            self.op("ZeroMask", [opened], mask)
+            inputs = [x, self.constant(f"{at}.up", "records"), mask]
+            up = self.op("ChosenMatMul", inputs, f"{at}.up.y", n=n, k=k, scale_bits=8)
+        else:
+            up = self.product("up", at, x) if gated else ""
+        hidden = self.op("SwiGLU", [first, *([up] if up else [])], f"{at}.h", **relu2)
+        if skips == "whole":
+            return self.product("down", at, hidden)
+        if skips == "down":
+            self.op("ZeroMask", [hidden], mask)
+        inputs = [hidden, self.constant(f"{at}.down", "channels"), mask]
+        return self.op("ChannelMatMul", inputs, f"{at}.down.y", n=HIDDEN, k=FFN, scale_bits=8)
+
+    def session(self, gated: bool, skips: str, threads: int) -> onnxruntime.InferenceSession:
+        """The whole step, fused as builds are."""
+        norm = self.constant("norm", "norm")
+        x = self.op("RMSNorm", ["x", norm], "first", epsilon=1e-5)
+        total = "x"
+        for layer in range(self.layers):
+            x, total = self.layer(str(layer), x, total, gated, skips)
+        self.outputs.append(self.product("head", "last", x))
+        shapes = {"x": [1, HIDDEN], "bias": [FFN]}
+        starts = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ]
+        ends = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None) for y in self.outputs]
+        graph = helper.make_graph(self.nodes, "step", starts, ends, self.constants)
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("tamiz", 1)]
+        model = ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+        FuseNodes()(model)
+        return load(ir.to_proto(model), self.folder / f"{self.name}.onnx", threads)
+
+
+def made_weights(rng: np.random.Generator, part_of: int) -> dict[str, np.ndarray]:
+    """One packed weight of each kind, of the head a part of its tiles."""
+    packed: dict[str, np.ndarray] = {"norm": np.ones(HIDDEN, np.float32)}
+    for part, (n, k) in SHAPES.items():
+        scales = rng.integers(128, 255, (n, k // 32), dtype=np.uint8)
+        quants, units = rng.integers(0, 16, (n, k), dtype=np.uint8), np.full(n, UNIT, np.float16)
+        parts = quants, scales, (scales * 0.9375).astype(np.uint8), units
+        packed[part] = tamiz_ops.pack_int4_in_units(*parts)
+        if part == "head":
+            packed[part] = packed[part][: n // TILE // part_of]
+        if part == "up":
+            packed["records"] = tamiz_ops.pack_records_in_units(*parts)
+        elif part == "down":
+            packed["channels"] = tamiz_ops.pack_channels_in_units(*parts)
+    return packed
+
+
+def opening_bias(packed: np.ndarray, keep: float) -> np.ndarray:
+    """The bias that leaves a fraction of what a product of a normed x gives."""
+    weight = tamiz_ops.dequantize(packed, 4, FFN, HIDDEN, 8)
+    spread = float(np.sqrt(np.square(weight).mean() * HIDDEN))
+    return np.full(FFN, -spread * NormalDist().inv_cdf(1 - keep), np.float32)
+
+
+def in_turns(rounds: int, runs: list[Callable[[], Any]]) -> list[tuple[float, float]]:
+    """Median seconds of each, of the clock and of the processor."""
+    found: list[list[tuple[float, float]]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for run, seconds in zip(runs, found, strict=True):
+            start = time.perf_counter(), time.process_time()
+            run()
+            seconds.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    return [(median(s for s, _ in each), median(s for _, s in each)) for each in found]
+
+
+def measure(
+    model: str, keeps: list[float], threads: int, packed: dict[str, np.ndarray], layers: int
+) -> dict[float, dict[str, float]]:
+    """By fraction kept: milliseconds of each kind of step, and the density that was found."""
+    gated, kinds = model == "gated", MODELS[model]
+    x = np.random.default_rng(1).standard_normal((1, HIDDEN), dtype=np.float32)
+    results = {}
+    with tempfile.TemporaryDirectory() as name:
+        made = {
+            kind: Step(kind, Path(name), packed, layers).session(gated, kind, threads)
+            for kind in kinds
+        }
+        for keep in keeps:
+            feed = {"x": x, "bias": opening_bias(packed["gate" if gated else "up"], keep)}
+            tamiz_ops.reset_metrics(made[kinds[-1]])
+            outputs = [np.hstack(run.run(None, feed)) for run in made.values()]
+            for output in outputs[1:]:
+                np.testing.assert_array_equal(output, outputs[0])
+            counted = tamiz_ops.metrics(made[kinds[-1]]).values()
+            kept = sum(c.get("pack.nonzero", 0) for c in counted) / layers / FFN
+            runs = [lambda r=r, f=feed: r.run(None, f) for r in made.values()]
+            times = in_turns(ROUNDS, runs)
+            results[keep] = summary(dict(zip(kinds, times, strict=True)), kept)
+            print(model, keep, threads, results[keep], flush=True)
+    return results
+
+
+def summary(times: dict[str, tuple[float, float]], density: float) -> dict[str, float]:
+    """Milliseconds of each kind, and how often it is as fast as the whole step."""
+    found = {"density": round(density, 4)}
+    for kind, (wall, processor) in times.items():
+        found |= {f"{kind}_ms": round(1e3 * wall, 2), f"{kind}_cpu_ms": round(1e3 * processor, 2)}
+        found[f"{kind}_cpu_ratio"] = round(times["whole"][1] / processor, 3)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keep", default="0.05,0.1,0.3", help="fractions of activations left")
+    parser.add_argument("--threads", type=numbers, default=[2], help="thread counts")
+    parser.add_argument("--part", type=int, default=1, help="of layers and head: one in so many")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    keeps = [float(keep) for keep in options.keep.split(",")]
+    packed = made_weights(np.random.default_rng(0), options.part)
+    results: dict[str, Any] = {}
+    for threads in options.threads:
+        results[f"{threads} threads, read_gb_s"] = round(read_bandwidth(threads), 1)
+        for model in MODELS:
+            found = measure(model, keeps, threads, packed, LAYERS // options.part)
+            for keep, one in found.items():
+                results[f"{model}, keep {keep:g}, {threads} threads:"] = one
+    if options.json:
+        settings = {"keep": keeps, "threads": options.threads, "part": options.part}
+        record.write(options.json, "zeros", results, settings=settings)
+
+
+if __name__ == "__main__":
+    main()
