@@ -12,6 +12,7 @@ from tamiz_exporters.checked_file import fail
 from tamiz_exporters.source_fields import Field, obeyed_fields
 
 _LARGEST = 1 << 31
+_LARGEST_NUMBER = 1e30  # float32 holds it
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Fields:
             TamizError: It is absent and required, or something else.
         """
         value = self._value(key, default, "a positive number")
-        if type(value) not in (int, float) or not 0 < value < float(_LARGEST):
+        if type(value) not in (int, float) or not 0 < value < _LARGEST_NUMBER:
             self.reject(key, value, "a positive number")
         return float(value)
 

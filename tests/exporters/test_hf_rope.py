@@ -129,3 +129,10 @@ def test_each_kind_of_layers_rotates_dimensions_of_its_own() -> None:
     both = rope("gemma3_text", rope_parameters=groups, partial_rotary_factor=0.5)
     for layers, base, dimensions in ((both.scaled(), 1e6, 4), (both.local(), 1e4, 8)):
         np.testing.assert_allclose(layers.inverse_frequency, frequencies(base, dimensions), 1e-6)
+
+
+def test_a_base_may_be_as_large_as_that_of_falcon_h1() -> None:
+    values = {"max_position_embeddings": 64, "rope_theta": 1e11}
+    rope = HfRope(Fields(Path("config.json"), values), HF_ARCHITECTURES["falcon_h1"], HEAD)
+    expected = 1e11 ** -(np.arange(0, HEAD, 2) / HEAD)
+    np.testing.assert_allclose(rope.scaled().inverse_frequency, expected, rtol=1e-6)
