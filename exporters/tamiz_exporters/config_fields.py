@@ -57,9 +57,8 @@ _ERNIE = ("ernie4_5_moe",)
 _DEEPSEEK_3 = ("deepseek_v3", "glm4_moe_lite")
 _DEEPSEEK = ("deepseek_v2", *_DEEPSEEK_3)
 _LATENT = (*_DEEPSEEK, "minicpm3", "plm")
-_GROUPED = ("glm4_moe", *_DEEPSEEK_3)
+_GROUPED = ("glm4_moe", *_DEEPSEEK_3, NEMOTRON_H)
 _ROUTED = ("glm4_moe", *_DEEPSEEK)
-#: Nemotron-H has these fields, too, and its layers with experts are refused.
 _ROUTED_NAMES = (*_ROUTED, NEMOTRON_H)
 _MIXTURES = (
     *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", GRANITE_HYBRID, "gpt_oss"),
@@ -100,7 +99,10 @@ CONFIG_FIELDS: dict[str, Field] = {
     "num_key_value_heads": obeyed(),
     "head_dim": obeyed(),
     "rms_norm_eps": obeyed(),
-    "norm_eps": obeyed("another name of rms_norm_eps", only=_LFM2),
+    "norm_eps": obeyed(
+        "another name of rms_norm_eps; of nemotron_h layer_norm_epsilon is read",
+        only=(*_LFM2, NEMOTRON_H),
+    ),
     "conv_L_cache": obeyed("tokens that a convolution mixes", only=_LFM2),
     "conv_bias": refused("convolutions with biases"),
     "full_attn_idxs": obeyed("layers that attend, where layer_types does not say it", only=_LFM2),
@@ -203,7 +205,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "scale_depth": _minicpm("of residuals, over the root of the layers; 1.4 where it is missing"),
     "dim_model_base": _minicpm("logits are divided by the width over it; 256 where it is missing"),
     "num_nextn_predict_layers": obeyed(
-        "layers that predict tokens further ahead, which are left out", only=_ROUTED
+        "layers that predict tokens further ahead, which are left out", only=_ROUTED_NAMES
     ),
     **no_effect("num_nextn_predict_layers is read", "num_mtp_layers"),
     "moe_num_experts": obeyed(only=_ERNIE),
@@ -217,7 +219,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe", *_DELTA_MIXTURES)),
     "norm_topk_prob": obeyed(
         "true where it is missing for qwen3_next, glm4_moe and from DeepSeek-V3 on",
-        only=("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", *_GROUPED, NEMOTRON_H),
+        only=("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", *_GROUPED),
     ),
     "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
     "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
 from tamiz_exporters.decoder_config import Experts
@@ -24,7 +25,13 @@ class _Settings(Protocol):
     def reject(self, key: str, found: object, expected: str) -> NoReturn: ...
 
 
-def gguf_experts(of: Hyperparameters, traits: MixtureTraits, hidden: int, layers: int) -> Experts:
+def gguf_experts(
+    of: Hyperparameters,
+    traits: MixtureTraits,
+    hidden: int,
+    layers: int,
+    among: Sequence[int] | None = None,
+) -> Experts:
     """The mixture of a GGUF, and which layers have it.
 
     Args:
@@ -32,6 +39,7 @@ def gguf_experts(of: Hyperparameters, traits: MixtureTraits, hidden: int, layers
         traits: What the architecture says of its mixture.
         hidden: Width of the residual stream.
         layers: Number of layers.
+        among: Those that have it, where their kinds say it.
 
     Raises:
         TamizError: A value is missing, absurd or not supported.
@@ -42,6 +50,7 @@ def gguf_experts(of: Hyperparameters, traits: MixtureTraits, hidden: int, layers
     spans, step = traits.span_keys is not None, gguf_step(of, traits)
     first = of.whole("leading_dense_block_count") if spans else 0
     having = [number for number in range(first, layers) if (number + 1) % step == 0]
+    having = having if among is None else list(among)
     if not having:
         of.reject("leading_dense_block_count", first, f"a layer with experts, of {layers}")
     at = f"blk.{having[0]}"
@@ -90,13 +99,16 @@ def _gguf_router(
     }
 
 
-def hf_experts(of: Fields, traits: MixtureTraits, layers: int) -> Experts:
+def hf_experts(
+    of: Fields, traits: MixtureTraits, layers: int, among: Sequence[int] | None = None
+) -> Experts:
     """The mixture of a ``config.json``, and which layers have it.
 
     Args:
         of: The fields.
         traits: What the architecture says of its mixture.
         layers: Number of layers.
+        among: Those that have it, where their kinds say it.
 
     Raises:
         TamizError: A value is missing, absurd or not supported.
@@ -112,7 +124,7 @@ def hf_experts(of: Fields, traits: MixtureTraits, layers: int) -> Experts:
     read = of.whole if traits.shared_counts else of.positive
     shared = read(traits.shared_key) if traits.shared_key else 0
     return Experts(
-        _hf_layers(of, traits, layers),
+        _hf_layers(of, traits, layers) if among is None else frozenset(among),
         count,
         top,
         width,

@@ -14,16 +14,18 @@ weigh with 0 those that are not chosen. Products of experts may have biases.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_exporters.activations import CLAMP, CLAMPED, gated
+from tamiz_exporters.activations import ACTIVATIONS, CLAMP, CLAMPED, gated
 from tamiz_exporters.decoder_config import Experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 
 _SIZE = ("batch_size", "sequence_length")
+_PARTS = ("gate_proj", "up_proj", "down_proj")
 
 
 def add_experts(
@@ -39,17 +41,17 @@ def add_experts(
     Args:
         of: The graph.
         name: What begins the names of the nodes, and with dots of the weights: ``gate.weight``,
-            ``experts.gate_proj.weight``, ``experts.up_proj.weight``, ``experts.down_proj.weight``;
-            of biases ``gate.bias`` (for the choice alone), ``gate.offset``, and ``.bias`` of each.
+            ``experts.gate_proj.weight``, which may be missing, ``experts.up_proj.weight``,
+            ``experts.down_proj.weight``; of biases ``gate.bias`` (for the choice alone),
+            ``gate.offset``, and ``.bias`` of each.
         experts: The mixture.
         activation: Of the feed-forward blocks; see `activations.gated`.
         x: ``[B, S, H]``.
         shared: What the shared expert gives, ``[B, S, H]``.
     """
-    packed = all(
-        f"{name[1:].replace('/', '.')}.experts.{part}.weight" in of.packed
-        for part in ("gate_proj", "up_proj", "down_proj")
-    )
+    module = f"{name[1:].replace('/', '.')}.experts"
+    parts = [part for part in _PARTS if of.has(f"{name}/experts/{part}")]
+    packed = all(f"{module}.{part}.weight" in of.packed for part in parts)
     add = _chosen_only if packed else _all_of_them
     return add(of, name, experts, activation, x, shared)
 
@@ -86,13 +88,13 @@ def _chosen_only(
         of.own_op("ExpertMatMul", f"{name}/experts/{part}", inputs, weight.attributes(), [y])
         return y
 
-    gate, up = product("gate_proj", x), product("up_proj", x)
     if activation == CLAMPED:
+        gate, up = product("gate_proj", x), product("up_proj", x)
         hidden = typed_value(f"{name}/experts/act_fn_output_0", floats, *(gate.shape or ()))
         attributes = {"activation": "quick_gelu", "limit": CLAMP}
         of.own_op("SwiGLU", f"{name}/experts/act_fn", [gate, up], attributes, [hidden])
     else:
-        hidden = gated(of, f"{name}/experts", activation, gate, up)
+        hidden = _hidden(of, f"{name}/experts", activation, product, x)
     down = product("down_proj", hidden)
     y = typed_value(f"{name}/sum_output_0", floats, *_SIZE, down.shape[3])  # type: ignore[index]
     summed = [down, weights, *(value for value in (shared, share) if value is not None)]
@@ -131,8 +133,7 @@ def _all_of_them(
         bias = of.op("Reshape", f"{name}/experts/{part}/Reshape", bias, shape)
         return of.op("Add", f"{name}/experts/{part}/Add", y, bias)
 
-    gate, up = product("gate_proj", wide), product("up_proj", wide)
-    hidden = gated(of, f"{name}/experts", activation, gate, up)
+    hidden = _hidden(of, f"{name}/experts", activation, product, wide)
     down = of.op("Mul", f"{name}/experts/Mul_1", product("down_proj", hidden), weights)
     y = of.op("ReduceSum", f"{name}/experts/ReduceSum", down, of.constant([1]), keepdims=0)
     if shared is None:
@@ -140,6 +141,20 @@ def _all_of_them(
     if share is not None:
         shared = of.op("Mul", f"{name}/Mul", share, shared)
     return of.op("Add", f"{name}/Add", y, shared)
+
+
+def _hidden(
+    of: GraphBuilder,
+    name: str,
+    activation: str,
+    product: Callable[[str, ir.Value], ir.Value],
+    x: ir.Value,
+) -> ir.Value:
+    """What the last products of experts multiply; they may have no gate."""
+    if not of.has(f"{name}/gate_proj"):
+        return ACTIVATIONS[activation](of, f"{name}/act_fn", product("up_proj", x))
+    gate = product("gate_proj", x)
+    return gated(of, name, activation, gate, product("up_proj", x))
 
 
 def _weights(of: GraphBuilder, name: str, experts: Experts, scores: ir.Value) -> ir.Value:

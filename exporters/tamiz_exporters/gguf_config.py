@@ -70,7 +70,7 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
         out
         | _convolutions(model)
         | hf_delta_fields(config.layers)
-        | hf_mamba_fields(config.layers, model.traits.mamba)
+        | hf_mamba_fields(config.layers, model.traits.mamba, config.experts is not None)
     )
 
 

@@ -11,14 +11,16 @@ _PER_LAYER = "a list is read if all layers have the same"
 _WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
-_MAMBA = ("granitehybrid", "falcon-h1", "nemotron_h")
+_NEMOTRON_EXPERTS = ("nemotron_h_moe",)
+_MAMBA = ("granitehybrid", "falcon-h1", "nemotron_h", *_NEMOTRON_EXPERTS)
 _RECURRENT_KINDS = (*_DELTA, *_MAMBA)
 _DELTA_MIXTURES = ("qwen35moe", "qwen3next")
 _ROUTED = ("glm4moe", "deepseek2")
+_ROUTED_NAMES = (*_ROUTED, *_NEMOTRON_EXPERTS)
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
     *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
-    *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED),
+    *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES),
 )
 _MULTIPLIED = ("granite", "granitemoe", "granitehybrid")
 _PATTERNED = ("gemma2", "gemma3")
@@ -30,7 +32,7 @@ def _multiplier(note: str) -> Field:
 
 
 def _router(note: str, *harmless: float) -> Field:
-    return Field(Treatment.OBEYED, note, refused("", *harmless).harmless, _ROUTED)
+    return Field(Treatment.OBEYED, note, refused("", *harmless).harmless, _ROUTED_NAMES)
 
 
 #: Keys that begin with the architecture.
@@ -63,15 +65,15 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_count": obeyed(only=_MIXTURES),
     "expert_used_count": obeyed(only=_MIXTURES),
     "expert_feed_forward_length": obeyed(
-        only=("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED)
+        only=("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES)
     ),
     "expert_shared_feed_forward_length": obeyed(
-        only=("qwen2moe", *_DELTA_MIXTURES, *_ERNIE, "granitehybrid")
+        only=("qwen2moe", *_DELTA_MIXTURES, *_ERNIE, "granitehybrid", *_NEMOTRON_EXPERTS)
     ),
     "expert_shared_count": Field(
         Treatment.OBEYED,
         "each as wide as the others; of ernie4_5-moe expert_shared_feed_forward_length is read",
-        only=(*_ERNIE, *_ROUTED),
+        only=(*_ERNIE, *_ROUTED_NAMES),
     ),
     "leading_dense_block_count": obeyed(
         "layers before the first with experts", only=(*_ERNIE, *_ROUTED)
@@ -130,14 +132,15 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.value_length_swa": refused("other heads in layers with a window"),
     "attention.layer_norm_epsilon": obeyed(
         "where attention.layer_norm_rms_epsilon is missing; of others layer norms with a mean",
-        only=("nemotron_h",),
+        only=("nemotron_h", *_NEMOTRON_EXPERTS),
     ),
     "logit_scale": _multiplier("what logits are divided by"),
     "residual_scale": _multiplier("factor on what layers add"),
     "embedding_scale": _multiplier("factor on the embedding"),
     "use_parallel_residual": refused("attention and feed-forward side by side"),
     "nextn_predict_layers": obeyed(
-        "layers that predict tokens further ahead, which are left out", only=(*_ROUTED, *_DELTA)
+        "layers that predict tokens further ahead, which are left out",
+        only=(*_ROUTED_NAMES, *_DELTA),
     ),
     "embedding_length_out": refused("an output of another width"),
     "embedding_length_per_layer_input": refused("inputs by layer"),

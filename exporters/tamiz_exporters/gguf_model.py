@@ -11,10 +11,17 @@ import numpy as np
 from tamiz_exporters.activations import GGUF_NAMES, chosen_activation
 from tamiz_exporters.architecture import Architecture
 from tamiz_exporters.architectures import ARCHITECTURES, SOFT_CAPS, WITH_EXPERTS, WITH_SIGMOIDS
-from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Mixer, ShortConvolution
+from tamiz_exporters.decoder_config import (
+    DecoderConfig,
+    LayerAttention,
+    Mixer,
+    NoMixer,
+    ShortConvolution,
+)
 from tamiz_exporters.decoder_weights import DecoderWeights, Names
 from tamiz_exporters.delta_fields import gguf_attending, gguf_delta_net
 from tamiz_exporters.expert_fields import gguf_experts
+from tamiz_exporters.expert_weights import GATE, ExpertNames
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
@@ -23,7 +30,7 @@ from tamiz_exporters.latent_weights import GGUF_LATENTS
 from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf_width
 from tamiz_exporters.mamba_weights import GGUF_MAMBA
 from tamiz_exporters.missing_architectures import MISSING
-from tamiz_exporters.mixture_traits import GGUF_EXPERTS
+from tamiz_exporters.mixture_traits import GGUF_EXPERTS, GGUF_UNGATED
 
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
@@ -102,7 +109,7 @@ class GgufModel:
             activation=self._activation(activation),
             experts=None
             if mixture is None
-            else gguf_experts(of, mixture, self.hidden, len(layers)),
+            else gguf_experts(of, mixture, self.hidden, len(layers), self._expert_layers(layers)),
             latent=latent,
             **multipliers,
         )
@@ -121,7 +128,7 @@ class GgufModel:
             "blk.{}",
             self.traits.names,
             _FUSED if self.traits.fused else {},
-            None if self.config.experts is None else GGUF_EXPERTS,
+            self._expert_names(),
             GGUF_LATENTS,
             "attn_sinks.weight" if self.traits.sinks else "",
             "shortconv.conv",
@@ -170,6 +177,18 @@ class GgufModel:
         if self.architecture in WITH_SIGMOIDS and self.of.given("expert_gating_func") == 2:
             return WITH_SIGMOIDS[self.architecture]
         return ARCHITECTURES[self.architecture]
+
+    def _expert_layers(self, layers: tuple[Mixer, ...]) -> list[int] | None:
+        """Which layers are mixtures of experts, where a layer is one block."""
+        if not self._one_block:
+            return None
+        return [number for number, layer in enumerate(layers) if isinstance(layer, NoMixer)]
+
+    def _expert_names(self) -> ExpertNames | None:
+        mixture = self.traits.mixture
+        if mixture is None or self.config.experts is None:
+            return None
+        return GGUF_EXPERTS if GATE in mixture.names.parts else GGUF_UNGATED
 
     def _width(self) -> int:
         """Width of the feed-forward blocks."""

@@ -18,6 +18,7 @@ from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
+    Experts,
     Latent,
     LayerAttention,
     Mixer,
@@ -33,7 +34,7 @@ from tamiz_exporters.hf_layers import attending, bidirectional, turning, windows
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
-from tamiz_exporters.mamba_fields import falcon_scales, hf_kinds, hf_layers
+from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds, hf_layers
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
@@ -123,7 +124,7 @@ class HfModel:
             logit_cap=logit_cap,
             activation=self._activation(activation),
             bidirectional=bidirectional(of),
-            experts=None if mixture is None else hf_experts(of, mixture, len(layers)),
+            experts=self._experts(len(layers)),
             latent=latent,
             **multipliers,
         )
@@ -220,6 +221,15 @@ class HfModel:
             )
         weight = find_tensor(self.folder, name, (vocabulary, self._hidden))
         return score_weight(weight, tokens, 1 / self.config.logit_divisor)
+
+    def _experts(self, layers: int) -> Experts | None:
+        """The mixture of experts of some layers."""
+        mixture, mamba, among = self._traits.mixture, self._traits.mamba, None
+        if mamba is not None and mamba.one_block:
+            among = hf_expert_layers(self._of, mamba)
+        if mixture is None or among == []:
+            return None
+        return hf_experts(self._of, mixture, layers, among)
 
     def _expert_names(self) -> ExpertNames | None:
         """How the files name the weights of experts."""
@@ -344,8 +354,7 @@ class HfModel:
         """How each layer mixes tokens."""
         count = self._count()
         if (mamba := self._traits.mamba) is not None:
-            attention = LayerAttention(self._rope.scaled() if self._turns() else None)
-            return hf_layers(self._of, mamba, self._hidden, count, attention)
+            return hf_layers(self._of, mamba, self._hidden, count, self._rope.scaled())
         if not all(attends := attending(self._of, self._traits, count)):
             attention = LayerAttention(self._rope.scaled())
             other = hf_delta_net(self._of) if self._traits.delta else self._convolution()
@@ -357,16 +366,6 @@ class HfModel:
             LayerAttention((local if window else full) if turn else None, self._narrow(window))
             for turn, window in zip(turns, windows(self._of, self._traits, count), strict=True)
         )
-
-    def _turns(self) -> bool:
-        """Whether heads rotate in a model with state spaces."""
-        mamba, key = self._traits.mamba, "position_embedding_type"
-        if mamba is None or mamba.beside:
-            return True
-        kind = self._of.text(key, "nope")
-        if kind not in ("nope", "rope"):
-            self._of.reject(key, kind, "rope, nope or null")
-        return kind == "rope"
 
     def _convolution(self) -> ShortConvolution:
         """The short convolution of a layer."""

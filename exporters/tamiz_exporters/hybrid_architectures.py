@@ -8,7 +8,7 @@ from tamiz_exporters.activations import RELU2
 from tamiz_exporters.architecture import LAYER, Architecture
 from tamiz_exporters.expert_weights import DOWN, GATE, UP
 from tamiz_exporters.mamba_traits import FALCON_MAMBA, GRANITE_MAMBA, NEMOTRON_MAMBA
-from tamiz_exporters.mixture_traits import GRANITE_NAMES, MIXTRAL
+from tamiz_exporters.mixture_traits import GRANITE_NAMES, MIXTRAL, NEMOTRON
 
 _PARTS = tuple(f"mlp.{part}" for part in (GATE, UP, DOWN))
 _SHARED_IN, _SHARED_OUT = "shared_mlp.input_linear", "shared_mlp.output_linear"
@@ -27,6 +27,22 @@ _GRANITE = Architecture(
     ffn_key="shared_intermediate_size",
 )
 
+_NEMOTRON = Architecture(
+    "NemotronHForCausalLM",
+    "nemotron_h",
+    _ONE_BLOCK,
+    {
+        **{name: f"mixer.{name.partition('.')[2]}" for name in _ONE_BLOCK},
+        "input_layernorm": "norm",
+    },
+    last_norm=("norm_f", "output_norm"),
+    epsilon_key="layer_norm_epsilon",
+    mamba=NEMOTRON_MAMBA,
+    activation=RELU2,
+    embedding="embeddings",
+    activation_key="mlp_hidden_act",
+)
+
 #: By `general.architecture`.
 HYBRIDS = {
     "granitehybrid": _GRANITE,
@@ -40,21 +56,8 @@ HYBRIDS = {
         last_norm=("final_layernorm", "output_norm"),
         mamba=FALCON_MAMBA,
     ),
-    "nemotron_h": Architecture(
-        "NemotronHForCausalLM",
-        "nemotron_h",
-        _ONE_BLOCK,
-        {
-            **{name: f"mixer.{name.partition('.')[2]}" for name in _ONE_BLOCK},
-            "input_layernorm": "norm",
-        },
-        last_norm=("norm_f", "output_norm"),
-        epsilon_key="layer_norm_epsilon",
-        mamba=NEMOTRON_MAMBA,
-        activation=RELU2,
-        embedding="embeddings",
-        activation_key="mlp_hidden_act",
-    ),
+    "nemotron_h": _NEMOTRON,
+    "nemotron_h_moe": replace(_NEMOTRON, mixture=NEMOTRON),
 }
 
 #: By `general.architecture`, where the file has experts.

@@ -37,10 +37,11 @@ MAMBA_FIELDS: dict[str, Field] = {
     "layer_norm_epsilon": obeyed("another name of rms_norm_eps", only=(NEMOTRON_H,)),
     "attention_head_dim": obeyed("old name of head_dim", only=(NEMOTRON_H,)),
     "hybrid_override_pattern": obeyed(
-        "a letter by layer: M, * and -; E, a mixture of experts, is refused", only=(NEMOTRON_H,)
+        "a letter by layer: M, *, - and E, a mixture of experts", only=(NEMOTRON_H,)
     ),
     "layers_block_type": obeyed(
-        "by layer mamba or attention, also linear_attention and full_attention; mlp in Nemotron-H",
+        "by layer mamba or attention, also linear_attention and full_attention; mlp and moe, too, "
+        "in Nemotron-H",
         only=(GRANITE_HYBRID, NEMOTRON_H),
     ),
     "time_step_limit": obeyed("least and largest step", only=MAMBA_KINDS),
@@ -84,9 +85,8 @@ MAMBA_FIELDS: dict[str, Field] = {
         "mtp_layers_block_type",
         "mtp_hybrid_override_pattern",
     ),
-    **no_effect(
-        "of layers with experts, which are refused",
-        "moe_latent_size",
-        "moe_shared_expert_intermediate_size",
+    "moe_shared_expert_intermediate_size": obeyed(
+        "width of the expert that every token takes", only=(NEMOTRON_H,)
     ),
+    "moe_latent_size": refused("a projection around experts"),
 }

@@ -13,6 +13,7 @@ from tamiz_exporters.decoder_config import (
     Mamba2,
     Mixer,
     NoMixer,
+    Rotary,
     SideBySide,
     mamba_of,
 )
@@ -24,7 +25,7 @@ from tamiz_ops.mamba_reference import Mamba2Sizes
 #: Largest head, and most tokens of the convolution, as the op has them.
 _MOST_OF_HEAD, _MOST_TAPS = 256, 16
 _EXPAND = 2
-_MAMBA, _ATTENTION, _FEED_FORWARD = "mamba", "attention", "mlp"
+_MAMBA, _ATTENTION, _FEED_FORWARD, _EXPERTS = "mamba", "attention", "mlp", "moe"
 #: What ``config.json`` calls the kinds of layers.
 _KINDS = {
     "mamba": _MAMBA,
@@ -32,8 +33,8 @@ _KINDS = {
     "attention": _ATTENTION,
     "full_attention": _ATTENTION,
 }
-_ONE_BLOCK_KINDS = {**_KINDS, "mlp": _FEED_FORWARD}
-_PATTERN = {"M": _MAMBA, "*": _ATTENTION, "-": _FEED_FORWARD}
+_ONE_BLOCK_KINDS = {**_KINDS, "mlp": _FEED_FORWARD, "moe": _EXPERTS}
+_PATTERN = {"M": _MAMBA, "*": _ATTENTION, "-": _FEED_FORWARD, "E": _EXPERTS}
 
 
 class _Settings(Protocol):
@@ -41,7 +42,7 @@ class _Settings(Protocol):
 
 
 def hf_layers(
-    of: Fields, traits: MambaTraits, hidden: int, count: int, attention: LayerAttention
+    of: Fields, traits: MambaTraits, hidden: int, count: int, rotary: Rotary
 ) -> tuple[Mixer, ...]:
     """How each layer of a ``config.json`` mixes tokens.
 
@@ -50,12 +51,13 @@ def hf_layers(
         traits: What the architecture says of its state spaces.
         hidden: Width of the residual stream.
         count: Number of layers.
-        attention: How layers attend.
+        rotary: The rotary embedding of layers that attend, where they have one.
 
     Raises:
         TamizError: A value is missing, absurd or not supported.
     """
     mamba = _hf_mamba(of, traits, hidden)
+    attention = LayerAttention(rotary if traits.beside or _rotates(of) else None)
     if traits.beside:
         sides = SideBySide(
             attention,
@@ -65,8 +67,16 @@ def hf_layers(
         )
         return (sides,) * count
     kinds = hf_kinds(of, traits, count)
-    mixers: dict[str, Mixer] = {_MAMBA: mamba, _ATTENTION: attention, _FEED_FORWARD: NoMixer()}
-    return tuple(mixers[kind] for kind in kinds)
+    mixers: dict[str, Mixer] = {_MAMBA: mamba, _ATTENTION: attention}
+    return tuple(mixers.get(kind, NoMixer()) for kind in kinds)
+
+
+def _rotates(of: Fields) -> bool:
+    key = "position_embedding_type"
+    kind = of.text(key, "nope")
+    if kind not in ("nope", "rope"):
+        of.reject(key, kind, "rope, nope or null")
+    return kind == "rope"
 
 
 def falcon_scales(of: Fields, head_dim: int) -> dict[str, float]:
@@ -109,6 +119,11 @@ def hf_kinds(of: Fields, traits: MambaTraits, count: int | None = None) -> list[
     if _ATTENTION not in kinds:
         of.reject(key, listed, "a layer that attends")
     return kinds
+
+
+def hf_expert_layers(of: Fields, traits: MambaTraits) -> list[int]:
+    """Which layers are a mixture of experts, where a layer is one block."""
+    return [n for n, kind in enumerate(hf_kinds(of, traits)) if kind == _EXPERTS]
 
 
 def hf_attending(of: Fields, traits: MambaTraits, count: int) -> list[bool]:
@@ -241,19 +256,27 @@ def _listed(of: Hyperparameters, key: str, count: int) -> list[int]:
     listed = of.given(key)
     if not isinstance(listed, np.ndarray):
         of.reject(key, listed, "a list by layer")
-    if len(listed) != count:
+    if len(listed) < count:  # more where layers predict tokens further ahead
         of.reject(key, f"{len(listed)} entries", f"{count}, as many as layers")
-    return [int(number) for number in listed.tolist()]
+    return [int(number) for number in listed[:count].tolist()]
 
 
-def hf_mamba_fields(layers: Sequence[Mixer], traits: MambaTraits | None) -> dict[str, Any]:
-    """What ``config.json`` says of layers some of which have state spaces."""
+def hf_mamba_fields(
+    layers: Sequence[Mixer], traits: MambaTraits | None, experts: bool
+) -> dict[str, Any]:
+    """What ``config.json`` says of layers some of which have state spaces.
+
+    Args:
+        layers: How layers mix tokens.
+        traits: What the architecture says of its state spaces; None where it has none.
+        experts: Whether layers without a mixer are mixtures of experts.
+    """
     mambas = [mamba for layer in layers if (mamba := mamba_of(layer)) is not None]
     if traits is None or not mambas:
         return {}
     sizes, out = mambas[0].sizes, dict[str, Any]()
     if not traits.beside:
-        kinds = {Mamba2: "linear_attention", NoMixer: "mlp"}
+        kinds = {Mamba2: "linear_attention", NoMixer: "moe" if experts else "mlp"}
         out["layers_block_type"] = [kinds.get(type(layer), "full_attention") for layer in layers]
     if traits.norm_key:
         out[traits.norm_key] = mambas[0].normed

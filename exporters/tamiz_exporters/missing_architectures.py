@@ -12,7 +12,6 @@ MISSING = {
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
     "mamba2": "a cache of a model in which no layer attends",
-    "nemotron_h_moe": "experts without a gate, with a projection around them",
     **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2", "falcon", "phi2"), _MEANS),
     **dict.fromkeys(("command-r", "opt"), _MEANS),
     **dict.fromkeys(("gemma3n", "gemma4"), "embeddings of each layer"),

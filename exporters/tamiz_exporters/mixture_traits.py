@@ -100,6 +100,25 @@ GGUF_EXPERTS = ExpertNames(
     "ffn_gate_inp_shexp",
     "exp_probs_b.bias",
 )
+#: Of experts without a gate.
+GGUF_UNGATED = replace(
+    GGUF_EXPERTS,
+    parts={part: GGUF_EXPERTS.parts[part] for part in (UP, DOWN)},
+    shared={part: GGUF_EXPERTS.shared[part] for part in (UP, DOWN)},
+)
+NEMOTRON = MixtureTraits(
+    ExpertNames(
+        "mixer.gate",
+        {part: f"mixer.experts.{{}}.{part}" for part in (UP, DOWN)},
+        {part: f"mixer.shared_experts.{part}" for part in (UP, DOWN)},
+        bias="mixer.gate.e_score_correction_bias",
+    ),
+    count_key="n_routed_experts",
+    score="sigmoid",
+    normalized=True,
+    shared_key="moe_shared_expert_intermediate_size",
+    routed=True,
+)
 DEEPSEEK = MixtureTraits(
     replace(ERNIE_EXPERTS, bias=""),
     count_key="n_routed_experts",

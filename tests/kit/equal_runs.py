@@ -94,6 +94,11 @@ def write_nemotron_h(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     write_mamba(path, random_mamba(**MAMBAS["nemotron h"]), linears)
 
 
+def write_nemotron_h_moe(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Nemotron-H with experts, which have no gate."""
+    write_mamba(path, random_mamba(**MAMBAS["nemotron h MoE"]), linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -123,6 +128,7 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "falcon-h1": (Kind.Q8_0, {}, write_falcon_h1),
     "falcon-h1 kv-int8": (Kind.F16, {"kv-int8": {}}, write_falcon_h1),
     "nemotron-h": (Kind.Q8_0, {}, write_nemotron_h),
+    "nemotron-h moe": (Kind.Q8_0, {}, write_nemotron_h_moe),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
     "deepseek": (Kind.Q8_0, {}, write_deepseek),
     "minicpm3": (Kind.Q4_1, {}, write_minicpm3),

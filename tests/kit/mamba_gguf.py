@@ -10,7 +10,18 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
-from kit.mambas import EPSILON, EXPERT_FFN, FFN, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, TOP, TinyMamba
+from kit.mambas import (
+    EPSILON,
+    EXPERT_FFN,
+    FFN,
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    ROUTED_SCALE,
+    TOP,
+    TinyMamba,
+)
 from kit.tiny_gguf import add_tokenizer
 from kit.tiny_safetensors import CONTEXT
 
@@ -61,7 +72,7 @@ def write_gguf(path: Path, model: TinyMamba, kind: Type = Type.F32) -> TinyMamba
     attending = [KV_HEADS if layer == "*" else 0 for layer in model.layers]
     if model.architecture == "falcon-h1":
         writer.add_head_count_kv(KV_HEADS)
-        writer.add_rope_freq_base(1e4)
+        writer.add_rope_freq_base(model.rope_base)
     else:
         writer.add_head_count_kv(attending)
     if model.architecture == "granitehybrid":
@@ -78,8 +89,18 @@ def write_gguf(path: Path, model: TinyMamba, kind: Type = Type.F32) -> TinyMamba
     else:
         writer.add_key_length(HEAD_DIM)
         writer.add_value_length(HEAD_DIM)
-        blocks = [FFN if layer == "-" else 0 for layer in model.layers]
+        widths = {"-": FFN, "E": EXPERT_FFN}
+        blocks = [widths.get(layer, 0) for layer in model.layers]
         writer.add_feed_forward_length(blocks if model.one_block else FFN)
+    if model.experts and model.one_block:
+        writer.add_expert_count(model.experts)
+        writer.add_expert_used_count(TOP)
+        writer.add_expert_feed_forward_length(EXPERT_FFN)
+        writer.add_expert_shared_feed_forward_length(FFN)
+        writer.add_expert_shared_count(1)
+        writer.add_expert_weights_norm(True)
+        writer.add_expert_weights_scale(ROUTED_SCALE)
+        writer.add_expert_group_count(1)
     add_tokenizer(writer)
     held = dict(model.weights)
     for name, value in _folded(model).items():
@@ -121,6 +142,10 @@ def _gguf_tensor(
     at = f"blk.{number}"
     if part == "router":
         return {f"{at}.ffn_gate_inp.weight": value}, Type.F32
+    if part == "correction":
+        return {f"{at}.exp_probs_b.bias": value}, Type.F32
+    if part == "experts_in" and model.one_block:
+        return {f"{at}.ffn_up_exps.weight": value}, kind
     if part == "experts_in":
         gate, up = np.split(value, 2, axis=1)
         return {f"{at}.ffn_gate_exps.weight": gate, f"{at}.ffn_up_exps.weight": up}, kind

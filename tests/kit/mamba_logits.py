@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kit.mambas import EPSILON, HEAD_DIM, HEADS, KV_HEADS, TOP, TinyMamba
+from kit.mambas import EPSILON, HEAD_DIM, HEADS, KV_HEADS, ROUTED_SCALE, TOP, TinyMamba
 
 Array = np.ndarray[Any, Any]
 
@@ -33,8 +33,10 @@ def mamba_logits(model: TinyMamba, ids: Array, mask: Array) -> Array:
                 "attention_out_multiplier"
             )
         if model.one_block:
-            up = np.maximum(y @ of("mlp.up_proj.weight").T, 0) ** 2 if kind == "-" else None
-            x = x + (mixed if up is None else up @ of("mlp.down_proj.weight").T)
+            if kind in "-E":
+                up = np.maximum(y @ of("mlp.up_proj.weight").T, 0) ** 2
+                mixed = up @ of("mlp.down_proj.weight").T
+            x = x + mixed + (_ungated_experts(of, y) if kind == "E" else 0)
             continue
         x = x + mixed * residual
         y = _norm(x, of("post_attention_layernorm.weight"))
@@ -104,7 +106,7 @@ def _attention(model: TinyMamba, of: Any, x: Array, mask: Array) -> Array:
     k = k * model.scale("key_multiplier")
     if model.rotary:
         positions = np.maximum(np.cumsum(mask, 1) - 1, 0)
-        frequencies = 1e4 ** -(np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
+        frequencies = model.rope_base ** -(np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
         angles = np.tile(positions[:, None, :, None] * frequencies, 2)
         turned = [np.concatenate(np.split(-u, 2, -1)[::-1], -1) for u in (q, k)]
         for part in turned:
@@ -134,4 +136,18 @@ def _experts(of: Any, x: Array) -> Array:
         for expert, part in zip(chosen[at], share[at], strict=True):
             gate, up = np.split(of("experts_in")[expert] @ x[at], 2)
             y[at] += part * (of("experts_out")[expert] @ (_silu(gate) * up))
+    return y
+
+
+def _ungated_experts(of: Any, x: Array) -> Array:
+    """Those of Nemotron-H: sigmoids choose, with a correction, and weigh, without it."""
+    scores = 1 / (1 + np.exp(-(x @ of("router").T)))
+    chosen = np.argsort(-(scores + of("correction")), axis=-1)[..., :TOP]
+    share = np.take_along_axis(scores, chosen, -1)
+    share = ROUTED_SCALE * share / share.sum(-1, keepdims=True)
+    y = np.zeros_like(x)
+    for at in np.ndindex(x.shape[:2]):
+        for expert, part in zip(chosen[at], share[at], strict=True):
+            up = np.maximum(of("experts_in")[expert] @ x[at], 0) ** 2
+            y[at] += part * (of("experts_out")[expert] @ up)
     return y

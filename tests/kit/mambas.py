@@ -15,7 +15,7 @@ from kit.tiny_safetensors import CONTEXT, write_file
 
 Array = np.ndarray[Any, Any]
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, EPSILON = 64, 4, 2, 16, 96, 1e-5
-EXPERTS, TOP, EXPERT_FFN = 5, 2, 32
+EXPERTS, TOP, EXPERT_FFN, ROUTED_SCALE = 5, 2, 32, 2.5
 _VOCABULARY = len(byte_level_tokens())
 
 
@@ -25,14 +25,15 @@ class TinyMamba:
 
     Attributes:
         architecture: In GGUF.
-        layers: A letter each: M for a state space, * for attention, - for a feed-forward block; of
-            Falcon-H1 B for both beside each other.
+        layers: A letter each: M for a state space, * for attention; of Nemotron-H - for a
+            feed-forward block and E for experts; of Falcon-H1 B for M and * beside each other.
         heads: Of state spaces.
         groups: Of these heads.
         d_head: Length of such a head.
         d_state: Length of B and C.
         taps: Tokens that the convolution mixes.
         rotary: Whether heads of attention rotate.
+        rope_base: Of rotary embeddings.
         experts: Of each layer; 0: a feed-forward block.
         normed: Whether the output of a state space is normed.
         norm_first: Whether that comes before the gate.
@@ -48,6 +49,7 @@ class TinyMamba:
     d_state: int = 16
     taps: int = 4
     rotary: bool = False
+    rope_base: float = 1e4
     experts: int = 0
     normed: bool = True
     norm_first: bool = False
@@ -64,7 +66,11 @@ class TinyMamba:
 
     @property
     def one_block(self) -> bool:
-        return self.architecture == "nemotron_h"
+        return self.architecture.startswith("nemotron_h")
+
+    def mixes_experts(self, kind: str) -> bool:
+        """Whether a layer of this kind has experts beside its feed-forward block."""
+        return kind == "E" if self.one_block else self.experts > 0
 
     def scale(self, name: str) -> float:
         return float(self.scales.get(name, 1.0))
@@ -114,6 +120,12 @@ MAMBAS: dict[str, dict[str, Any]] = {
         "scales": _FALCON_SCALES,
     },
     "nemotron h": {"architecture": "nemotron_h", "layers": "M-M*-M-", "groups": 2},
+    "nemotron h MoE": {
+        "architecture": "nemotron_h_moe",
+        "layers": "MEM*EM",
+        "groups": 2,
+        "experts": EXPERTS,
+    },
 }
 
 
@@ -146,16 +158,19 @@ def random_mamba(seed: int = 0, tied: bool = False, **shape: Any) -> TinyMamba:
             if model.normed:
                 found[f"{at}.norm.weight"] = 1 + normal(model.inner)
             found[f"{at}.out_proj.weight"] = normal(HIDDEN, model.inner)
-        if model.one_block and kind != "-":
+        if model.one_block and kind not in "-E":
             continue
         if not model.one_block:
             found[f"{name}.post_attention_layernorm.weight"] = 1 + normal(HIDDEN)
             found[f"{name}.mlp.gate_proj.weight"] = normal(FFN, HIDDEN)
         found[f"{name}.mlp.up_proj.weight"] = normal(FFN, HIDDEN)
         found[f"{name}.mlp.down_proj.weight"] = normal(HIDDEN, FFN)
-        if model.experts:
+        if model.mixes_experts(kind):
+            if model.one_block:
+                found[f"{name}.correction"] = normal(model.experts)
+            rows = EXPERT_FFN if model.one_block else 2 * EXPERT_FFN
             found[f"{name}.router"] = normal(model.experts, HIDDEN, scale=0.6)
-            found[f"{name}.experts_in"] = normal(model.experts, 2 * EXPERT_FFN, HIDDEN)
+            found[f"{name}.experts_in"] = normal(model.experts, rows, HIDDEN)
             found[f"{name}.experts_out"] = normal(model.experts, HIDDEN, EXPERT_FFN)
     found["model.norm.weight"] = 1 + normal(HIDDEN)
     if not tied:
@@ -177,6 +192,7 @@ def config(model: TinyMamba) -> dict[str, Any]:
         "granitehybrid": ("GraniteMoeHybridForCausalLM", "granitemoehybrid"),
         "falcon-h1": ("FalconH1ForCausalLM", "falcon_h1"),
         "nemotron_h": ("NemotronHForCausalLM", "nemotron_h"),
+        "nemotron_h_moe": ("NemotronHForCausalLM", "nemotron_h"),
     }[model.architecture]
     values: dict[str, Any] = {
         "architectures": [names[0]],
@@ -194,6 +210,18 @@ def config(model: TinyMamba) -> dict[str, Any]:
         **_sizes(model),
         **model.scales,
     }
+    if model.experts and model.one_block:
+        values |= {
+            "n_routed_experts": model.experts,
+            "num_experts_per_tok": TOP,
+            "moe_intermediate_size": EXPERT_FFN,
+            "moe_shared_expert_intermediate_size": FFN,
+            "n_shared_experts": 1,
+            "routed_scaling_factor": ROUTED_SCALE,
+            "norm_topk_prob": True,
+            "n_group": 1,
+            "topk_group": 1,
+        }
     if model.one_block:
         return values | {
             "head_dim": HEAD_DIM,
@@ -208,7 +236,7 @@ def config(model: TinyMamba) -> dict[str, Any]:
     if model.architecture == "falcon-h1":
         return values | {
             "head_dim": HEAD_DIM,
-            "rope_theta": 1e4,
+            "rope_theta": model.rope_base,
             "mamba_d_ssm": model.inner,
             "mamba_rms_norm": model.normed,
             "mamba_norm_before_gate": model.norm_first,
@@ -216,7 +244,7 @@ def config(model: TinyMamba) -> dict[str, Any]:
     return values | {
         "layer_types": ["attention" if kind == "*" else "mamba" for kind in model.layers],
         "position_embedding_type": "rope" if model.rotary else "nope",
-        "rope_theta": 1e4,
+        "rope_theta": model.rope_base,
         "mamba_expand": 2,
         "shared_intermediate_size": FFN,
         "intermediate_size": EXPERT_FFN if model.experts else FFN,
@@ -254,6 +282,16 @@ def tensors(model: TinyMamba) -> dict[str, Array]:
             )
             name = name.replace("post_attention_layernorm", "pre_ff_layernorm")
         else:
+            if model.experts and name.endswith((".experts_in", ".experts_out")):
+                layer, _, part = name.replace("model.", "backbone.").rpartition(".experts_")
+                own = {"in": "up_proj", "out": "down_proj"}[part]
+                for number, rows in enumerate(value):
+                    found[f"{layer}.mixer.experts.{number}.{own}.weight"] = rows
+                continue
+            if model.experts:
+                name = name.replace(".mlp.", ".mixer.shared_experts.")
+            name = name.replace(".router", ".mixer.gate.weight")
+            name = name.replace(".correction", ".mixer.gate.e_score_correction_bias")
             for part in (".self_attn.", ".mamba.", ".mlp."):
                 name = name.replace(part, ".mixer.")
             name = name.replace("input_layernorm", "norm").replace("model.norm", "model.norm_f")

@@ -73,6 +73,7 @@ FAMILIES = (
     _Family("Mistral", "mistral", "llama"),
     _Family("Mixtral", "mixtral", "llama"),
     _Family("Nemotron-H", "nemotron_h", "nemotron_h"),
+    _Family("Nemotron-H with experts (3 Nano)", "nemotron_h", "nemotron_h_moe"),
     _Family("OLMo 2", "olmo2", "olmo2"),
     _Family("OLMoE", "olmoe", "olmoe"),
     _Family("OPT", "opt", ""),
