@@ -41,6 +41,7 @@ from result_tables import (
     ratios,
     speculation_section,
     table,
+    zeros_section,
 )
 from serving_tables import exactness_section, load_section, speed_section
 
@@ -84,6 +85,7 @@ def page(found: dict[str, list[Stored]]) -> str:
         "retrieval": retrieval_section,
         "neighbour": neighbour_section,
         "acceptance": acceptance_section,
+        "zeros": zeros_section,
         "speculation": speculation_section,
         "perplexity": perplexity_section,
         "greedy": greedy_section,
