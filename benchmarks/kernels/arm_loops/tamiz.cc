@@ -17,7 +17,7 @@ using namespace tamiz::TAMIZ_TARGET;
 
 template <Format F>
 static void multiply_as(const MultiplyArgs& a, const ByteRows* x) {
-  if (x) return multiply_panels<Planar<F>>(a, *x);
+  if (x) return multiply_bytes<Planar<F>>(a, *x);
   multiply_packed<Planar<F>>(a);
 }
 

@@ -1,8 +1,9 @@
 // y[r,o] += xs[r,g] ws[o,g] (sum_i xq[r,g,i] wq[o,g,i]) + xsum[r,g] wmin[o,g]     quants of 8 bits
 //
-// Many rows: some groups of a tile are unpacked to bytes into a panel in the L1 cache, then all
-// rows pass over it. A group of a tile is 8 quads of inputs for 16 outputs, 64 bytes each: what
-// VPDPBUSD and SDOT take, and a tile of AMX. Scales are applied to the sums of each group.
+// Many rows: some groups of a tile are unpacked to bytes into a panel in the L1 cache, or with
+// AVX-512 alone a group of two tiles into registers, then all rows pass over them. A group of a
+// tile is 8 quads of inputs for 16 outputs, 64 bytes each: what VPDPBUSD and SDOT take, and a tile
+// of AMX. Scales are applied to the sums of each group.
 //
 // Only with TAMIZ_DOT and AMX (kernels/level_bytes.cc).
 #pragma once
@@ -23,6 +24,7 @@
 #endif
 #include "kernels/products/bytes_few-inl.h"
 #include "kernels/products/bytes_panel-inl.h"
+#include "kernels/products/bytes_pass-inl.h"
 
 namespace tamiz {
 namespace TAMIZ_TARGET {
@@ -86,6 +88,20 @@ inline void quantize_rows(const float* x, int64_t k, const uint8_t* mask, int64_
   }
 }
 
+#if defined(TAMIZ_FEW_BYTE_ROWS)
+
+constexpr int64_t kFewestRows = 1;
+
+template <class W>
+inline void multiply_bytes(const MultiplyArgs& a, const ByteRows& x) {
+  if (a.rows <= kFewByteRows) return few_byte_rows<W>(a, x);
+  multiply_passes<W>(a, x);
+}
+
+#else
+
+constexpr int64_t kFewestRows = kByteRows;
+
 /// Tiles whose outputs of a row are written together.
 constexpr int kOutputTiles = 4;
 
@@ -98,17 +114,8 @@ inline void prefetch_outputs(const float* y, int64_t y_stride, int64_t rows) {
   }
 }
 
-#if defined(TAMIZ_FEW_BYTE_ROWS)
-constexpr int64_t kFewestRows = 1;
-#else
-constexpr int64_t kFewestRows = kByteRows;
-#endif
-
 template <class W>
-inline void multiply_panels(const MultiplyArgs& a, const ByteRows& x) {
-#if defined(TAMIZ_FEW_BYTE_ROWS)
-  if (a.rows <= kByteRows) return multiply_few_rows<W>(a, x);
-#endif
+inline void multiply_bytes(const MultiplyArgs& a, const ByteRows& x) {
   constexpr int64_t kStride = kOutputTiles * kTile;
   alignas(64) BytePanel<W> panel[kPanelTiles];
   alignas(64) float y[kByteRowBlock][kStride];
@@ -136,32 +143,34 @@ inline void multiply_panels(const MultiplyArgs& a, const ByteRows& x) {
   }
 }
 
+#endif
+
 inline void multiply_planes(const MultiplyArgs& a, const ByteRows& x) {
   switch (a.format) {
     case Format::q4_0:
-      return multiply_panels<Planar<Format::q4_0>>(a, x);
+      return multiply_bytes<Planar<Format::q4_0>>(a, x);
     case Format::q5_0:
-      return multiply_panels<Planar<Format::q5_0>>(a, x);
+      return multiply_bytes<Planar<Format::q5_0>>(a, x);
     case Format::q5_1:
-      return multiply_panels<Planar<Format::q5_1>>(a, x);
+      return multiply_bytes<Planar<Format::q5_1>>(a, x);
     case Format::iq4_nl:
-      return multiply_panels<Planar<Format::iq4_nl>>(a, x);
+      return multiply_bytes<Planar<Format::iq4_nl>>(a, x);
     case Format::mxfp4:
-      return multiply_panels<Planar<Format::mxfp4>>(a, x);
+      return multiply_bytes<Planar<Format::mxfp4>>(a, x);
     case Format::q2_k:
-      return multiply_panels<Planar<Format::q2_k>>(a, x);
+      return multiply_bytes<Planar<Format::q2_k>>(a, x);
     case Format::q3_k:
-      return multiply_panels<Planar<Format::q3_k>>(a, x);
+      return multiply_bytes<Planar<Format::q3_k>>(a, x);
     case Format::q4_k:
-      return multiply_panels<Planar<Format::q4_k>>(a, x);
+      return multiply_bytes<Planar<Format::q4_k>>(a, x);
     case Format::q5_k:
-      return multiply_panels<Planar<Format::q5_k>>(a, x);
+      return multiply_bytes<Planar<Format::q5_k>>(a, x);
     case Format::q6_k:
-      return multiply_panels<Planar<Format::q6_k>>(a, x);
+      return multiply_bytes<Planar<Format::q6_k>>(a, x);
     case Format::iq4_xs:
-      return multiply_panels<Planar<Format::iq4_xs>>(a, x);
+      return multiply_bytes<Planar<Format::iq4_xs>>(a, x);
     case Format::tq2_0:
-      return multiply_panels<Planar<Format::tq2_0>>(a, x);
+      return multiply_bytes<Planar<Format::tq2_0>>(a, x);
     default:
       return;  // integers; f16 and bf16 have no quants
   }
@@ -170,9 +179,9 @@ inline void multiply_planes(const MultiplyArgs& a, const ByteRows& x) {
 inline void multiply_rows(const MultiplyArgs& a, const ByteRows& x) {
   const Unit unit(a);
   if (a.format != Format::integers) return multiply_planes(a, x);
-  if (a.bits == 8) return multiply_panels<Int8>(a, x);
-  if (a.scale_bits == 8) return multiply_panels<Int4InUnits>(a, x);
-  multiply_panels<Int4>(a, x);
+  if (a.bits == 8) return multiply_bytes<Int8>(a, x);
+  if (a.scale_bits == 8) return multiply_bytes<Int4InUnits>(a, x);
+  multiply_bytes<Int4>(a, x);
 }
 
 constexpr ByteKernels byte_kernels = {kFewestRows, quantize_rows, multiply_rows};

@@ -1,8 +1,8 @@
-// The products of a few rows of bytes, weights unpacked in registers:
+// The products of a few rows of bytes, whose sums and outputs are in registers:
 //
 //   y[r,o] += xs[r,g] ws[o,g] (sum_i xq[r,g,i] (wq[o,g,i] + offset) - offset sum_i xq[r,g,i]) + ...
 //
-// For more rows a panel in the cache (kernels/products/bytes_panel-inl.h) is worth its stores.
+// More rows pass over what is unpacked (kernels/products/bytes_pass-inl.h).
 //
 // Only for AVX-512 with TAMIZ_DOT.
 #pragma once
@@ -24,6 +24,29 @@ namespace TAMIZ_TARGET {
 /// Rows whose sums with two tiles are in registers.
 constexpr int kFewByteRows = 6;
 
+/// The scales of part `Part` of group g of tile t.
+template <class W, int Part, int T>
+TAMIZ_ALWAYS_INLINE Vec part_scales(const uint8_t* group, const Spread<W, T>& spread, int64_t g,
+                                    int t) {
+  if constexpr (W::kSuper) {
+    return spread.template scales<Part>(g, t, 0);
+  } else {
+    return W::scales(group, 0);
+  }
+}
+/// .. and its minima, or zeros.
+template <class W, int Part, int T>
+TAMIZ_ALWAYS_INLINE Vec part_minima(const uint8_t* group, const Spread<W, T>& spread, int64_t g,
+                                    int t) {
+  if constexpr (!W::kMinima) {
+    return broadcast(0.0f);
+  } else if constexpr (W::kSuper) {
+    return spread.template minima<Part>(g, t, 0);
+  } else {
+    return W::minima(group, 0);
+  }
+}
+
 /// sum[r][t] += the quads of inputs in vector `v` of a group with R rows, from `Quad` of it on.
 template <class W, int R, int T, int Quad = 0>
 TAMIZ_ALWAYS_INLINE void dot_rows(Ints (&sum)[R][T], const Ints (&raw)[T], const int8_t* x, int v) {
@@ -41,11 +64,10 @@ TAMIZ_ALWAYS_INLINE void dot_rows(Ints (&sum)[R][T], const Ints (&raw)[T], const
   }
 }
 
-/// total[r][t] += group g, of the R rows of x's first block that begin with `row`, part by part.
+/// total[r][t] += group g, of the first R rows of x, part by part.
 template <class W, int R, int T, int Part = 0>
 TAMIZ_ALWAYS_INLINE void add_few(Vec (&total)[R][T], const uint8_t* const (&group)[T],
-                                 const Spread<W, T>& spread, const ByteRows& x, int64_t row,
-                                 int64_t g) {
+                                 const Spread<W, T>& spread, const ByteRows& x, int64_t g) {
   if constexpr (Part < W::kParts) {
     constexpr int kVectors = W::kVectors / W::kParts;
     const RowSums<W> sums(x, g, Part);
@@ -53,39 +75,33 @@ TAMIZ_ALWAYS_INLINE void add_few(Vec (&total)[R][T], const uint8_t* const (&grou
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
-      for (int t = 0; t < T; ++t) sum[r][t] = all_ints(kByteOffset<W> ? sums.start[row + r] : 0);
+      for (int t = 0; t < T; ++t) sum[r][t] = all_ints(kByteOffset<W> ? sums.start[r] : 0);
     }
 #pragma GCC unroll 8
     for (int v = Part * kVectors; v < (Part + 1) * kVectors; ++v) {
       Ints raw[T];
       for (int t = 0; t < T; ++t) raw[t] = W::vector(group[t], 0, v);
-      dot_rows<W>(sum, raw, x.quants + (g * kByteRows + row) * kGroup, v);
+      dot_rows<W>(sum, raw, x.quants + g * kByteRows * kGroup, v);
     }
-    const float* const scales = x.scales + g * kByteRows + row;
+    const float* const scales = x.scales + g * kByteRows;
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
-      Vec weight_scales, minima = broadcast(0.0f);
-      if constexpr (W::kSuper) {
-        weight_scales = spread.template scales<Part>(g, t, 0);
-        if (W::kMinima) minima = spread.template minima<Part>(g, t, 0);
-      } else {
-        weight_scales = W::scales(group[t], 0);
-        minima = W::minima(group[t], 0);
-      }
+      const Vec weight_scales = part_scales<W, Part>(group[t], spread, g, t);
+      const Vec minima = part_minima<W, Part>(group[t], spread, g, t);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         total[r][t] = fma(to_float(sum[r][t]) * broadcast(scales[r]), weight_scales, total[r][t]);
-        if (W::kMinima) total[r][t] = fma(broadcast(sums.minimum[row + r]), minima, total[r][t]);
+        if (W::kMinima) total[r][t] = fma(broadcast(sums.minimum[r]), minima, total[r][t]);
       }
     }
-    add_few<W, R, T, Part + 1>(total, group, spread, x, row, g);
+    add_few<W, R, T, Part + 1>(total, group, spread, x, g);
   }
 }
 
-/// y [R, T tiles] += the R rows of x's first block that begin with `row`.
+/// y [R, T tiles] += the first R rows of x.
 template <class W, int R, int T>
 __attribute__((noinline, flatten)) void multiply_few(const Tiles<W, T>& tiles, const ByteRows& x,
-                                                     int64_t row, float* y) {
+                                                     float* y) {
   Vec total[R][T];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -101,7 +117,7 @@ __attribute__((noinline, flatten)) void multiply_few(const Tiles<W, T>& tiles, c
       prefetch_ahead<W>(tiles.at[t], tiles.at[t] + T * tile_bytes_of<W>(x.groups), g, x.groups);
     }
     if (W::kSuper && g % 8 == 0) spread.read(tiles.at, g);
-    add_few<W, R, T>(total, group, spread, x, row, g);
+    add_few<W, R, T>(total, group, spread, x, g);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -110,11 +126,11 @@ __attribute__((noinline, flatten)) void multiply_few(const Tiles<W, T>& tiles, c
   }
 }
 
-/// At most R rows of a block, from row `row` of `a` on.
+/// At most R rows, those of a block from its first one on.
 template <class W, int R = kFewByteRows>
-inline void few_byte_rows(const MultiplyArgs& a, const ByteRows& x, int64_t row, int64_t rows) {
-  if (rows < R) {
-    if constexpr (R > 1) few_byte_rows<W, R - 1>(a, x, row, rows);
+inline void few_byte_rows(const MultiplyArgs& a, const ByteRows& x) {
+  if (a.rows < R) {
+    if constexpr (R > 1) few_byte_rows<W, R - 1>(a, x);
     return;
   }
   const int64_t at = x.at(a.first_row, 0) * kByteRows;
@@ -125,19 +141,8 @@ inline void few_byte_rows(const MultiplyArgs& a, const ByteRows& x, int64_t row,
     const Tiles<W, T> tiles(a, t);
     alignas(64) float y[R][T * kTile];
     for (int r = 0; r < R; ++r) tiles.start(y[r]);
-    multiply_few<W, R, T>(tiles, block, row, y[0]);
-    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + (row + r) * a.y_stride);
-  }
-}
-
-/// Rows of one block, a few at a time.
-template <class W>
-inline void multiply_few_rows(const MultiplyArgs& a, const ByteRows& x) {
-  int64_t row = 0;
-  for (int64_t parts = (a.rows + kFewByteRows - 1) / kFewByteRows; parts > 0; --parts) {
-    const int64_t rows = (a.rows - row + parts - 1) / parts;
-    few_byte_rows<W>(a, x, row, rows);
-    row += rows;
+    multiply_few<W, R, T>(tiles, block, y[0]);
+    for (int r = 0; r < R; ++r) tiles.finish(y[r], tiles.y + r * a.y_stride);
   }
 }
 
