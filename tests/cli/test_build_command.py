@@ -37,7 +37,9 @@ def test_build_refuses_a_place_it_must_not_write(tiny_dense: Path, tmp_path: Pat
     (tmp_path / "mine" / "diary").touch()
     assert "is not overwritten" in refused("build", tiny_dense, "-o", tmp_path / "mine")
     assert "is the source itself" in refused("build", tiny_dense, "-o", tiny_dense)
-    assert "/proc/x: No such file" in refused("build", tiny_dense, "-o", "/proc/x/y")
+    assert "/proc/x/y: cannot be written: No such file" in refused(
+        "build", tiny_dense, "-o", "/proc/x/y"
+    )
     gone = tmp_path / "gone" / "report.json"
     reason = refused("build", tiny_dense, "-o", tmp_path / "out", "--report-json", gone)
     assert f"{gone}: cannot be written: No such file or directory" in reason
