@@ -32,7 +32,8 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
     """The values of the graph, of the graphs in it, and of functions."""
     for graph in (model.graph, *model.graph.subgraphs()):
         yield from (*graph.inputs, *graph.outputs)
-    for part in (model.graph, *model.functions.values()):
+    parts: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    for part in parts:
         for node in part.all_nodes():
             yield from node.outputs
 
