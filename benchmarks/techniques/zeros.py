@@ -18,8 +18,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist, median
 from typing import Any
@@ -160,7 +161,7 @@ def opening_bias(packed: np.ndarray, keep: float) -> np.ndarray:
     return np.full(FFN, -spread * NormalDist().inv_cdf(1 - keep), np.float32)
 
 
-def in_turns(rounds: int, runs: list[Callable[[], Any]]) -> list[tuple[float, float]]:
+def in_turns(rounds: int, runs: Sequence[Callable[[], Any]]) -> list[tuple[float, float]]:
     """Median seconds of each, of the clock and of the processor."""
     found: list[list[tuple[float, float]]] = [[] for _ in runs]
     for _ in range(rounds):
@@ -191,7 +192,7 @@ def measure(
                 np.testing.assert_array_equal(output, outputs[0])
             counted = tamiz_ops.metrics(made[kinds[-1]]).values()
             kept = sum(c.get("pack.nonzero", 0) for c in counted) / layers / FFN
-            runs = [lambda r=r, f=feed: r.run(None, f) for r in made.values()]
+            runs = [partial(run.run, None, feed) for run in made.values()]
             times = in_turns(ROUNDS, runs)
             results[keep] = summary(dict(zip(kinds, times, strict=True)), kept)
             print(model, keep, threads, results[keep], flush=True)

@@ -69,8 +69,9 @@ def write_minicpm3(path: Path, linears: gguf.GGMLQuantizationType) -> None:
 
 def write_bitnet(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     """A tiny BitNet: ternary matrices, and norms before the last product of each block."""
-    shape = {"hidden": 256, "ffn": 512, "head_dim": 64, "rotary_dim": 64}
-    model = tiny_gguf.random_model(architecture="bitnet", **shape)
+    model = tiny_gguf.random_model(
+        architecture="bitnet", hidden=256, ffn=512, head_dim=64, rotary_dim=64
+    )
     tiny_gguf.write(path, model, linears)
 
 
