@@ -82,7 +82,9 @@ class PolicyCourse:
             exact = without_losses(decisions, candidates.fill)
             return exact, WholeModelGate.not_run(self.goal, f"{NOTHING_LOSSY}: {error}")
         except TamizError as error:
-            reason = f"the dense model cannot be scored: {error}"
+            # The bundle may be a temporary one, which is gone when people read this.
+            reason = str(error).replace(f"{self.tools.survey.bundle.path}/", "")
+            reason = f"the dense model cannot be scored: {reason}"
             return decisions, WholeModelGate.not_run(self.goal, reason)
         measured = candidates.judged_by(judge)
         kept = spend_budget(decisions, measured)

@@ -132,6 +132,19 @@ def test_nothing_lossy_is_applied_where_outputs_are_drawn(tmp_path: Path, plugin
     assert report.gate.skipped.endswith("the dense model draws its outputs at random")
 
 
+def test_an_encoder_without_a_tokenizer_is_not_measured_and_no_folder_is_named(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    text = f"""{HEAD} (int64[n, t] input_ids) => (float[n, t, 64] y) {{
+        r = Gather(e, input_ids) y = MatMul(r, w)
+    }}"""
+    e, w = weights((32, 64), (64, 64))
+    skipped = built(write(tmp_path, text, e=e, w=w), plugins).gate.skipped
+    assert skipped is not None
+    assert skipped.startswith("the dense model cannot be scored: ")
+    assert str(tmp_path) not in skipped
+
+
 def test_min_cosine_alone_is_the_budget_and_chooses_no_formats(tmp_path: Path) -> None:
     out = ok("build", image(tmp_path), "-o", tmp_path / "built", "--min-cosine=0.5")
     assert "whole model on 8 made-up inputs: mean cosine of outputs 1.0000" in out
