@@ -64,7 +64,6 @@ class EncoderJudge(CosineJudge):
     )
     columns = (("cosine", "cosine"),)
     domain_columns = (("cosine", "cosine"),)
-    writes_no_text = "a model without logits writes no text"
 
     def __init__(self, dense: Bundle, goal: Goal, held_out: HeldOut, folder: Path) -> None:
         """See `Judge`."""

@@ -152,8 +152,6 @@ class Judge(ABC):
     parts_read: ClassVar[str] = "windows"
     #: Whether text is read, on which losses of formats are predicted.
     reads_text: ClassVar[bool] = True
-    #: Why a model of this kind writes no text; None where it does.
-    writes_no_text: ClassVar[str | None] = None
 
     goal: Goal
     read: WhatIsRead

@@ -62,7 +62,6 @@ class OutputJudge(CosineJudge):
     domain_columns = (("cosine", "cosine"),)
     reads_text = False
     part, parts_read = "output", "inputs"
-    writes_no_text = "a model that reads no tokens writes no text"
 
     def __init__(self, dense: Bundle, goal: Goal, held_out: HeldOut, folder: Path) -> None:
         """See `Judge`."""
@@ -104,11 +103,17 @@ class OutputJudge(CosineJudge):
                     f"{model}: --{flag} chooses formats by losses that are predicted on text, "
                     "found a model without input_ids; use --min-cosine"
                 )
-        if goal.force:
-            raise TamizError(
-                f"{model}: --force={','.join(goal.force)} needs a build that chooses formats, "
-                "found a model without input_ids; use an option such as --block-quant"
-            )
+        chosen = {
+            "force": ",".join(goal.force),
+            "allow": ",".join(name for name in goal.allow if name != "bits"),
+            "prefer": goal.prefer if goal.prefer != Goal.prefer else "",
+        }
+        for flag, names in chosen.items():
+            if names:
+                raise TamizError(
+                    f"{model}: --{flag}={names} needs a build that chooses formats, found a model "
+                    "without input_ids; use an option such as --block-quant"
+                )
         return cls.own_limits(goal)
 
     @classmethod

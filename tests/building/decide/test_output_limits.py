@@ -159,3 +159,10 @@ def test_limits_of_models_that_read_text_are_refused(tmp_path: Path, limit: str)
         f"{limit.partition('=')[0]} chooses formats by losses that are predicted on text" in found
     )
     assert "use --min-cosine" in found
+
+
+@pytest.mark.parametrize("choice", ["--prefer=size", "--allow=kwta", "--force=kwta"])
+def test_choices_of_builds_that_choose_formats_are_refused(tmp_path: Path, choice: str) -> None:
+    given = ("--min-cosine=0.5", choice)
+    found = refused("build", image(tmp_path), "-o", tmp_path / "built", *given)
+    assert f"{choice} needs a build that chooses formats" in found
