@@ -61,8 +61,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """Reads a JSON object strictly.
 
     Returns:
-        The object. ``Infinity``, which Python writes and JSON lacks, is ``{"__float__":
-        "Infinity"}`` in it, as transformers 5 writes it.
+        The object. ``Infinity``, which Python writes and JSON lacks, becomes what transformers 5
+        writes for it: ``{"__float__": "Infinity"}``.
 
     Raises:
         TamizError: Over 64 MB, no regular file, not UTF-8, no JSON object, a duplicate key, half a
