@@ -37,7 +37,9 @@ PROGRAMS = {
     "qemu-aarch64-static": "qemu-user-static",
 }
 #: A processor of each level, as QEMU names it: an instruction of a higher level ends the program.
-PROCESSORS = {"neon": "cortex-a72", "dotprod": "neoverse-n1", "i8mm": "max"}
+#: Without SVE, which NumPy's OpenBLAS takes where it can: in QEMU 7.2's vectors of 2,048 bits its
+#: float32 products are wrong.
+PROCESSORS = {"neon": "cortex-a72", "dotprod": "neoverse-n1", "i8mm": "max,sve=off"}
 #: Export, build, run and batch of tiny models, by commands and from Python.
 WHOLE_WAY = (
     "tests/cli/test_run_commands.py",
