@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import logging
 import socket
 import stat
@@ -166,16 +167,24 @@ def _socket(family: int, place: Any) -> socket.socket:
 def _places(address: Address) -> Iterator[tuple[int, Any]]:
     """Families and addresses of the sockets; a Unix socket that nobody listens on is removed."""
     if address.uds is None:
-        found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, *_, place in found:
-            yield family, place
+        yield from _places_of_host(address.host, address.port)
         return
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(address.uds.stat().st_mode) and not _answers(address.uds):
             address.uds.unlink()
     yield socket.AF_UNIX, str(address.uds)
+
+
+def _places_of_host(host: str, port: int) -> Iterator[tuple[int, Any]]:
+    """All that a name stands for. A number is asked of nobody."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, *_, place in found:
+            yield family, place
+    else:
+        yield socket.AF_INET if version == 4 else socket.AF_INET6, (host, port)
 
 
 def _answers(path: Path) -> bool:

@@ -41,6 +41,7 @@ NOT_RUN = {
     ("deploy.md", "serves until it is stopped; tests/examples/test_service.py runs it"),
     ("deploy.md", "tests/e2e/test_bare_session.py runs this script"),
     ("deploy.md", "tests/examples/test_triton.py runs it"),
+    ("embeddings.md", "a line for a session of your own"),
     ("embeddings.md", "downloads a model"),
     ("embeddings.md", "needs an encoder; tests/building/decide/test_encoder_limits.py has one"),
     ("embeddings.md", "needs an encoder; tests/cli/test_text_commands.py has one"),

@@ -115,7 +115,7 @@ def test_everything_is_recognised(tmp_path, plugins, name) -> None:
     assert found.recognised["SwiGLU"] == blocks + mixed
     assert found.notes == ()
     attentions = attending if latent_of(held) is None else 0
-    assert len(found.sites) == linears + 1 + attentions + blocks
+    assert len(found.sites) == linears + 1 + attentions + blocks + 3 * mixed
 
 
 def test_the_bundle_is_about_as_long_as_its_source(tmp_path, plugins) -> None:
