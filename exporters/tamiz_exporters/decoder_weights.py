@@ -29,7 +29,8 @@ from tamiz_exporters.expert_weights import ExpertNames, expert_weights
 from tamiz_exporters.graph_weights import Weight, graph_tensors
 from tamiz_exporters.latent_weights import LatentNames, latent_weights
 from tamiz_exporters.mamba_weights import MambaNames, mamba_weights
-from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
+from tamiz_exporters.recurrent_weights import find_taps
+from tamiz_exporters.stored_tensor import Source, find_tensor
 
 _NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
 _log = logging.getLogger(__name__)
@@ -205,13 +206,11 @@ class DecoderWeights:
             yield from mamba_weights(self.source, self.names.mamba, mamba, self.hidden, at, target)
 
     def _taps(self, layer: int, taps: int) -> Weight:
-        """The weight of a convolution, ``[H, L]``; transformers stores ``[H, 1, L]``."""
+        """The weight of a convolution, ``[H, L]``."""
         stored = f"{self.names.layer.format(layer)}.{self.names.taps}.weight"
-        tensor = self.source.tensors.get(stored)
-        middle = (1,) if tensor is not None and len(tensor.shape) == 3 else ()
-        found = find_tensor(self.source, stored, (self.hidden, *middle, taps))
+        found = find_taps(self.source, stored, self.hidden, taps)
         target = f"model.layers.{layer}.conv.conv.weight"
-        return Weight(target, StackedTensor((found,)), embedding=True, packable=False)
+        return Weight(target, found, embedding=True, packable=False)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of a layer's weights."""

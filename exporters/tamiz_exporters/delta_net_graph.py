@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tamiz.api import DOMAIN
 from tamiz_exporters.decoder_config import DeltaNet
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 
@@ -55,7 +54,9 @@ def add_delta_net(
         past: See `delta_state`.
         present: Likewise.
     """
-    inputs = [of.linear(f"{name}/in_proj_{part}", x) for part in ("qkv", "z", "b", "a")]
+    inputs: list[ir.Value | None] = [
+        of.linear(f"{name}/in_proj_{part}", x) for part in ("qkv", "z", "b", "a")
+    ]
     inputs += [of.weight(f"{name}/{part}") for part in ("taps", "rate", "dt_bias", "norm")]
     inputs += [past, attention_mask]
     sizes = net.sizes
@@ -66,15 +67,6 @@ def add_delta_net(
         "sequence_length",
         sizes.value_heads * sizes.d_v,
     )
-    values = {"key_heads": sizes.key_heads, "epsilon": float(epsilon), "tiled": int(net.tiled)}
-    attributes = [ir.convenience.convert_attribute(*pair) for pair in values.items()]
-    node = ir.Node(
-        DOMAIN,
-        "GatedDeltaNet",
-        inputs,
-        attributes,
-        outputs=[y, present],
-        name=f"{name}/delta_net",
-    )
-    of.nodes.append(node)
+    attributes = {"key_heads": sizes.key_heads, "epsilon": float(epsilon), "tiled": int(net.tiled)}
+    of.own_op("GatedDeltaNet", f"{name}/delta_net", inputs, attributes, [y, present])
     return of.linear(f"{name}/out_proj", y)

@@ -13,7 +13,8 @@ import numpy as np
 
 from tamiz_exporters.decoder_config import DeltaNet
 from tamiz_exporters.graph_weights import Weight
-from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
+from tamiz_exporters.recurrent_weights import find_taps, rate_of_log
+from tamiz_exporters.stored_tensor import Source, find_tensor
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,10 @@ def delta_net_weights(
             stored, count, order = _together(names, net, part)
         tensor = find_tensor(source, f"{layer}.{stored}.weight", (count, hidden))
         yield Weight(f"{target}.in_proj_{part}.weight", tensor, order)
-    yield _taps(source, f"{layer}.{names.taps}.weight", net, target)
+    taps = find_taps(source, f"{layer}.{names.taps}.weight", sizes.width, sizes.taps)
+    yield Weight(f"{target}.taps.weight", taps, packable=False)
     rate = find_tensor(source, f"{layer}.{names.rate}", (heads,))
-    change = _rate_of_log if names.is_log else None
+    change = rate_of_log if names.is_log else None
     yield Weight(f"{target}.rate.weight", rate, change=change)
     bias = find_tensor(source, f"{layer}.{names.bias}", (heads,))
     yield Weight(f"{target}.dt_bias.weight", bias)
@@ -122,19 +124,6 @@ def delta_net_weights(
     yield Weight(f"{target}.norm.weight", norm)
     out = find_tensor(source, f"{layer}.{names.out}.weight", (hidden, values))
     yield Weight(f"{target}.out_proj.weight", out)
-
-
-def _rate_of_log(values: np.ndarray) -> np.ndarray:
-    rate: np.ndarray = -np.exp(values)
-    return rate
-
-
-def _taps(source: Source, name: str, net: DeltaNet, target: str) -> Weight:
-    """The convolution; transformers stores ``[width, 1, taps]``."""
-    tensor = source.tensors.get(name)
-    middle = (1,) if tensor is not None and len(tensor.shape) == 3 else ()
-    found = find_tensor(source, name, (net.sizes.width, *middle, net.sizes.taps))
-    return Weight(f"{target}.taps.weight", StackedTensor((found,)), packable=False)
 
 
 def _together(names: DeltaNames, net: DeltaNet, part: str) -> tuple[str, int, np.ndarray]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from tamiz_exporters.decoder_config import Mamba2
 from tamiz_exporters.graph_weights import Weight
-from tamiz_exporters.stored_tensor import Source, StackedTensor, StoredTensor, find_tensor
+from tamiz_exporters.recurrent_weights import find_taps, rate_of_log
+from tamiz_exporters.stored_tensor import Source, StoredTensor, find_tensor
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,11 @@ def mamba_weights(
     yield from _linear(
         source, f"{layer}.{names.projection}", (sizes.width, hidden), f"{target}.in_proj"
     )
-    yield _taps(source, f"{layer}.{names.taps}.weight", mamba, target)
+    taps = find_taps(source, f"{layer}.{names.taps}.weight", sizes.channels, sizes.taps)
+    yield Weight(f"{target}.taps.weight", taps, packable=False)
     if (name := f"{layer}.{names.taps}.bias") in source.tensors:
         yield Weight(f"{target}.conv_bias.weight", find_tensor(source, name, (sizes.channels,)))
-    change = _rate_of_log if names.is_log else None
+    change = rate_of_log if names.is_log else None
     rate = _vector(source, f"{layer}.{names.rate}", heads[0])
     yield Weight(f"{target}.rate.weight", rate, change=change)
     bias = find_tensor(source, f"{layer}.{names.bias}", heads)
@@ -100,22 +102,9 @@ def _linear(source: Source, name: str, shape: tuple[int, int], target: str) -> I
         yield Weight(f"{target}.bias", find_tensor(source, f"{name}.bias", shape[:1]))
 
 
-def _rate_of_log(values: np.ndarray) -> np.ndarray:
-    rate: np.ndarray = -np.exp(values)
-    return rate
-
-
 def _vector(source: Source, name: str, count: int) -> StoredTensor:
     """Numbers that GGUF stores as ``[count, 1]`` or ``[groups, …]``."""
     tensor = source.tensors.get(name)
     if tensor is None or int(np.prod(tensor.shape)) != count:
         return find_tensor(source, name, (count,))
     return find_tensor(source, name, tensor.shape).as_vector()
-
-
-def _taps(source: Source, name: str, mamba: Mamba2, target: str) -> Weight:
-    """The convolution; transformers stores ``[channels, 1, taps]``."""
-    tensor = source.tensors.get(name)
-    middle = (1,) if tensor is not None and len(tensor.shape) == 3 else ()
-    found = find_tensor(source, name, (mamba.sizes.channels, *middle, mamba.sizes.taps))
-    return Weight(f"{target}.taps.weight", StackedTensor((found,)), packable=False)

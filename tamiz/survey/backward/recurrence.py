@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tamiz.survey.backward.checkpoints import EVERY, backwards
 from tamiz.survey.backward.node import Float, Gradients, Values, constant, read
 from tamiz.survey.backward.taps import convolved, of_convolved, sigmoid, silu_slope
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-#: Of so many states one is kept.
-_EVERY = 32
 _UNIT_EPSILON = np.float32(1e-6)
 
 
@@ -94,7 +93,7 @@ def _forward(x: _Inputs) -> tuple[Float, Float]:
     state = np.zeros((heads, d_k, x.v.shape[2]), np.float32)
     kept, o = [], np.empty_like(x.v)
     for t in range(tokens):
-        if t % _EVERY == 0:
+        if t % EVERY == 0:
             kept.append(state)
         state = _step(x, t, state)[2]
         o[t] = np.einsum("hkv,hk->hv", state, x.q[t])
@@ -113,26 +112,19 @@ def _backward(x: _Inputs, states: Float, of_o: Float) -> _Inputs:
     """The gradients at what the recurrence takes."""
     found = _Inputs(*(np.empty_like(part) for part in x))
     of_state = np.zeros_like(states[0])
-    for number in reversed(range(len(states))):
-        begin = number * _EVERY
-        end = min(begin + _EVERY, len(of_o))
-        before = [states[number]]
-        for t in range(begin, end):
-            before.append(_step(x, t, before[-1])[2])
-        for t in reversed(range(begin, end)):
-            state, earlier = before[t - begin + 1], before[t - begin]
-            decayed, error, _ = _step(x, t, earlier)
-            beta = x.beta[t][:, None]
-            of_state = of_state + x.q[t][:, :, None] * of_o[t][:, None]
-            found.q[t] = np.einsum("hkv,hv->hk", state, of_o[t])
-            along = np.einsum("hkv,hk->hv", of_state, x.k[t])
-            found.v[t] = beta * along
-            found.beta[t] = (along * error).sum(-1)
-            found.k[t] = np.einsum("hkv,hv->hk", of_state, beta * error)
-            found.k[t] -= np.einsum("hkv,hv->hk", decayed, found.v[t])
-            of_decayed = of_state - x.k[t][:, :, None] * found.v[t][:, None]
-            found.decay[t] = (of_decayed * earlier).sum((-1, -2))
-            of_state = x.decay[t][:, None, None] * of_decayed
+    for t, earlier, state in backwards(states, len(of_o), lambda t, before: _step(x, t, before)[2]):
+        decayed, error, _ = _step(x, t, earlier)
+        beta = x.beta[t][:, None]
+        of_state = of_state + x.q[t][:, :, None] * of_o[t][:, None]
+        found.q[t] = np.einsum("hkv,hv->hk", state, of_o[t])
+        along = np.einsum("hkv,hk->hv", of_state, x.k[t])
+        found.v[t] = beta * along
+        found.beta[t] = (along * error).sum(-1)
+        found.k[t] = np.einsum("hkv,hv->hk", of_state, beta * error)
+        found.k[t] -= np.einsum("hkv,hv->hk", decayed, found.v[t])
+        of_decayed = of_state - x.k[t][:, :, None] * found.v[t][:, None]
+        found.decay[t] = (of_decayed * earlier).sum((-1, -2))
+        of_state = x.decay[t][:, None, None] * of_decayed
     return found
 
 

@@ -11,18 +11,17 @@ States are computed again from one in so many, so that memory does not grow with
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tamiz.survey.backward.checkpoints import EVERY, backwards
 from tamiz.survey.backward.node import Float, Gradients, Values, constant, read
 from tamiz.survey.backward.taps import convolved, of_convolved, sigmoid, silu_slope
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-#: Of so many states one is kept.
-_EVERY = 32
 
 
 class _Inputs(NamedTuple):
@@ -104,7 +103,7 @@ def _forward(x: _Inputs) -> tuple[Float, Float]:
     state = np.zeros((heads, d_state, x.x.shape[2]), np.float32)
     kept, o = [], np.empty_like(x.x)
     for t in range(tokens):
-        if t % _EVERY == 0:
+        if t % EVERY == 0:
             kept.append(state)
         state = _next(x, t, state)
         o[t] = np.einsum("hnp,hn->hp", state, x.c[t]) + x.skip[:, None] * x.x[t]
@@ -121,20 +120,14 @@ def _backward(x: _Inputs, states: Float, of_o: Float) -> _Inputs:
     """The gradients at what the recurrence takes but rate and skip."""
     found = _Inputs(*(np.empty_like(part) for part in x))
     of_state = np.zeros_like(states[0])
-    for number in reversed(range(len(states))):
-        begin = number * _EVERY
-        end = min(begin + _EVERY, len(of_o))
-        before = [states[number]]
-        for t in range(begin, end):
-            before.append(_next(x, t, before[-1]))
-        for t in reversed(range(begin, end)):
-            step, decay = x.step[t][:, None], np.exp(x.rate * x.step[t])
-            of_state = of_state + x.c[t][:, :, None] * of_o[t][:, None]
-            found.c[t] = np.einsum("hnp,hp->hn", before[t - begin + 1], of_o[t])
-            found.b[t] = step * np.einsum("hnp,hp->hn", of_state, x.x[t])
-            along = np.einsum("hnp,hn->hp", of_state, x.b[t])
-            found.x[t] = step * along + x.skip[:, None] * of_o[t]
-            of_decay = (of_state * before[t - begin]).sum((-1, -2))
-            found.step[t] = (along * x.x[t]).sum(-1) + x.rate * decay * of_decay
-            of_state = decay[:, None, None] * of_state
+    for t, earlier, state in backwards(states, len(of_o), partial(_next, x)):
+        step, decay = x.step[t][:, None], np.exp(x.rate * x.step[t])
+        of_state = of_state + x.c[t][:, :, None] * of_o[t][:, None]
+        found.c[t] = np.einsum("hnp,hp->hn", state, of_o[t])
+        found.b[t] = step * np.einsum("hnp,hp->hn", of_state, x.x[t])
+        along = np.einsum("hnp,hn->hp", of_state, x.b[t])
+        found.x[t] = step * along + x.skip[:, None] * of_o[t]
+        of_decay = (of_state * earlier).sum((-1, -2))
+        found.step[t] = (along * x.x[t]).sum(-1) + x.rate * decay * of_decay
+        of_state = decay[:, None, None] * of_state
     return found
