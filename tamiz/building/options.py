@@ -26,7 +26,7 @@ class Options:
         strip_dense: Whether dense weights go where the policy does not say.
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
         min_cosine: Smallest accepted mean cosine between embeddings of an encoder and of the built
-            one, or between outputs of a model that reads no text; None for no such gate.
+            one, or between outputs of a model of another kind; None for no such gate.
         backend: What runs the processes that fit; see `tamiz.building.fit.workers`.
         jobs: Processes that fit, where the backend does not decide.
         resume: Whether to go on with what an interrupted build of the same target has left.

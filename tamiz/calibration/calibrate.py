@@ -291,11 +291,11 @@ def _own_text(
         TamizError: It writes none.
     """
     from tamiz.calibration.generated_text import generate_windows
-    from tamiz.runtime.embedding.encoder import Encoder
-    from tamiz.runtime.load import load_measured
+    from tamiz.runtime.load import load_model
+    from tamiz.runtime.model import Model
 
-    model = load_measured(bundle.path, threads)
-    if isinstance(model, Encoder):
+    model = load_model(bundle.path, threads)
+    if not isinstance(model, Model):
         raise TamizError(
             f"{bundle.path}: a model without logits writes no text; expected --text in 'tamiz "
             "calibrate', and --calibration with its file in a build"

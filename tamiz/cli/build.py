@@ -80,8 +80,8 @@ _HINTS = {
     metavar="FRACTION|off",
     help="Quality budget of an encoder: smallest accepted mean cosine between its embeddings and "
     "those of SRC, on held-out text. Given alone, the build chooses a weight format for "
-    "each site within it. Of a model that reads no text: between its outputs and those of SRC, on "
-    "the inputs of --sample. 'off' skips the check.",
+    "each site within it. Of another model, such as a classifier or one of images: between its "
+    "outputs and those of SRC, on text or the inputs of --sample. 'off' skips the check.",
 )
 @limits
 @click.option(

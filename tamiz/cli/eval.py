@@ -47,6 +47,14 @@ _DOMAIN_WINDOW = 512
 )
 @click.option("--against", type=PATH, help="Bundle to compare DIR with, such as dense.")
 @click.option(
+    "samples",
+    "--sample",
+    type=PATH,
+    multiple=True,
+    help="NumPy .npz file with one valid input of a model that reads no text, or a folder of such "
+    "files. May be given several times.  [default: inputs are made up]",
+)
+@click.option(
     "--tokens",
     type=click.IntRange(1),
     default=64,
@@ -108,29 +116,44 @@ def command(
     token's where 1_Pooling/config.json of sentence-transformers says so. The result
     is the cosine with that of the other bundle: its mean (cos_mean), its 5 % quantile (cos_p05),
     and the fraction of windows with an unchanged nearest other window (same_nearest).
+
+    Of another model, such as a classifier or one of images, the result is the cosine of each output
+    with that of the other bundle, on --text, --domains or --sample.
     """
     from tamiz.runtime.embedding.encoder import Encoder
-    from tamiz.runtime.load import load_measured
+    from tamiz.runtime.load import load_model
+    from tamiz.runtime.model import Model
     from tamiz.runtime.switches import AUTO
 
+    if _is_other(directory):
+        _print_outputs(_of_other(ctx, directory, running, given), as_json)
+        return
     _refuse_idle(ctx, given)
     if AUTO in running.without:
         raise TamizError(
             f"--without={AUTO} measures the steps of an answer, and 'tamiz eval' has none; name the"
             " techniques to switch off"
         )
-    built = load_measured(directory, threads=1, without=running.without)
-    if isinstance(built, Encoder):
-        report, counted = _of_encoder(built, running, given), None
-    else:
+    built = load_model(directory, threads=1, without=running.without)
+    counted = None
+    if isinstance(built, Model):
         report = _of_decoder(ctx, built, given)
         counted = running.counted(ctx, built.bundle, built.counts())
-    greedy = report.get("greedy")
+    else:
+        assert isinstance(built, Encoder)  # of others outputs are compared
+        report = _of_encoder(built, running, given)
     if as_json:
         print_json({**report, **(counted.json() if counted else {})})
         return
-    if greedy is not None:
-        _print_greedy(built.bundle, greedy)
+    _print(built.bundle, report)
+    if counted:
+        counted.print()
+
+
+def _print(bundle: Bundle, report: Mapping[str, Any]) -> None:
+    """The scores of a decoder or an encoder."""
+    if (greedy := report.get("greedy")) is not None:
+        _print_greedy(bundle, greedy)
     if (domains := report.get("domains")) is not None:
         print_domains(domains)
     apart = ("greedy", "domains")
@@ -141,8 +164,6 @@ def command(
     ]
     if figures:
         print_table(("metric", ">value"), figures)
-    if counted:
-        counted.print()
 
 
 def _refuse_idle(ctx: click.Context, given: Mapping[str, Any]) -> None:
@@ -155,6 +176,7 @@ def _refuse_idle(ctx: click.Context, given: Mapping[str, Any]) -> None:
         )
     if domains and (against is None or OWN in domains):
         raise TamizError("--domains compares two bundles on shipped text: add --against OTHER")
+    refuse_given(ctx, "samples", where="on a model that reads text", other="add --text")
     if prompts is not None and against is None:
         raise TamizError("--prompts compares two bundles: add --against OTHER")
     if prompts is None:
@@ -216,7 +238,7 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
     from tamiz.evaluation.embeddings import check_length, compare, read_texts
     from tamiz.runtime.embedding.encoder import Encoder
     from tamiz.runtime.embedding.settings import most_tokens
-    from tamiz.runtime.load import load_measured
+    from tamiz.runtime.load import load_model
     from tamiz.system.cores import cores
 
     unfit = [given[name] for name in ("prompts", "decode", "last")]
@@ -226,12 +248,12 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
             "another; expected --text or --domains, --against, and no --prompts, --decode, --last "
             "or --metrics"
         )
-    other = load_measured(given["against"], threads=1)
+    other = load_model(given["against"], threads=1)
     text, windows, window = given["text"], given["windows"], given["window"]
     at_once = given["threads"] or cores()
     if not isinstance(other, Encoder):
         raise TamizError(
-            f"{other.bundle.path}: is a decoder, expected an encoder as {built.bundle.path} is"
+            f"{other.bundle.path}: is no encoder, expected one as {built.bundle.path} is"
         )
     bundles = built.bundle, other.bundle
     report = of_encoder(built, other, given["domains"], at_once) if given["domains"] else {}
@@ -246,6 +268,75 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
             progress(f"{count} of {len(texts)} windows are read")
 
         return {**report, **compare(built, other, texts, at_once, done)}
+
+
+def _is_other(directory: Path) -> bool:
+    """Whether a model is neither a decoder nor gives embeddings of texts."""
+    from tamiz.evaluation.output_losses import reads_texts
+    from tamiz.files.bundle import Bundle
+    from tamiz.files.onnx_versions import graph_inputs
+    from tamiz.interface.states import PAST
+    from tamiz.runtime.session import load_session
+
+    bundle = Bundle.open(directory)
+    if any(name.startswith(PAST) for name in graph_inputs(bundle.model)):
+        return False
+    if not reads_texts(bundle):
+        return True
+    first = load_session(bundle, threads=1)[0].get_outputs()[0]
+    return first.name == "logits" or len(first.shape) != 3
+
+
+def _of_other(
+    ctx: click.Context, directory: Path, running: Running, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How close the outputs are to those of the other bundle.
+
+    Args:
+        ctx: The running command.
+        directory: The bundle.
+        running: How it runs.
+        given: Values of the command's options.
+    """
+    from tamiz.cli._output_scores import of_outputs, texts_of
+    from tamiz.evaluation.output_losses import reads_texts
+    from tamiz.files.bundle import Bundle
+    from tamiz.survey.sample_inputs import sample_files
+    from tamiz.system.cores import cores
+
+    where = "on a model that is neither a decoder nor an encoder"
+    unfit = ("prompts", "tokens", "count", "decode", "last")
+    refuse_given(ctx, *unfit, where=where, other="give --text or --sample")
+    built, against = Bundle.open(directory), given["against"]
+    if running.metrics or running.without or against is None:
+        raise TamizError(
+            f"{directory}: is neither a decoder nor an encoder, so its outputs are compared with "
+            "those of another bundle; expected --against, and no --metrics or --without"
+        )
+    if not reads_texts(built):
+        refuse_given(
+            ctx, "text", "domains", where="on a model that reads no text", other="--sample"
+        )
+    text, domains = given["text"], given["domains"] or ()
+    if text is None:
+        refuse_given(ctx, "windows", "window", where="without --text", other="add --text")
+    size = given["windows"] or _TEXTS, given["window"] or _TEXT
+    texts = texts_of(built, text, domains, *size)
+    samples, at_once = sample_files(given["samples"]), given["threads"] or cores()
+    with status("load the models") as progress:
+        return of_outputs(built, Bundle.open(against), samples, texts, at_once, progress)
+
+
+def _print_outputs(report: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+        return
+    keys = list(next(iter(report["outputs"].values())))
+    rows = [
+        (name, *(f"{each[key]:.6g}" if key in each else "" for key in keys))
+        for name, each in report["outputs"].items()
+    ]
+    print_table(["output", *(f">{key}" for key in keys)], rows)
 
 
 def _step_rows(ctx: click.Context, built: Model, decode: bool | None) -> int | None:

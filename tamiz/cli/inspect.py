@@ -139,12 +139,12 @@ def _text_lines(surveyed: Survey) -> list[str]:
     dims = [] if output.shape is None else list(output.shape)
     if "input_ids" not in inputs or len(dims) < 2 or not isinstance(dims[-1], int):
         return []
-    if len(dims) == 3 and not surveyed.gives_logits:
+    if len(dims) == 3 and surveyed.embeds:
         modules = read_modules(surveyed.bundle, dims[-1])
         layers = [type(layer).__name__ for layer in modules.layers]
         pooled = ", ".join((f"pooling {' and '.join(modules.pooling.modes)}", *layers))
         kind = f"encoder: embeddings of {modules.width(dims[-1])} numbers ({pooled})"
-    elif len(dims) == 2 and surveyed.gives_logits:
+    elif len(dims) == 2 and output.name == "logits":
         kind = f"classifier: {dims[-1]} {'label' if dims[-1] == 1 else 'labels'}"
     else:
         return []

@@ -87,8 +87,8 @@ def command(
     total = totals(surveyed, predictions)
     experts = of_experts((p.plan.site, p.after) for p in predictions)
     speeds: Sequence[SpeedPrediction] = []
-    unknown = "none, the model gives no logits"
-    if surveyed.gives_logits:
+    unknown = "none, the model is no decoder"
+    if surveyed.decodes:
         speeds = speed.predict(surveyed, predictions, total, machine.load())
         unknown = "no profile of this machine, run 'tamiz doctor --profile'"
     if as_json:

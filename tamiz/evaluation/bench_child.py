@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from tamiz.runtime.embedding.encoder import Encoder
+    from tamiz.files.bundle import Bundle
     from tamiz.runtime.model import Model
 
 #: Tokens decoded before the clock starts: caches and thread pools have gone cold meanwhile. A large
@@ -50,13 +50,13 @@ class Engine(Protocol):
 
 
 class TextEngine(Protocol):
-    """What can be measured of an encoder."""
+    """What can be measured of an encoder or a classifier."""
 
     vocabulary: int
     limit: int
 
     def embed(self, texts: list[list[int]]) -> None:
-        """Computes embeddings of texts of one length."""
+        """Computes what the model gives for texts of one length."""
 
 
 def peak_rss() -> int:
@@ -204,21 +204,24 @@ class EncoderSession:
 
 
 class EncoderEngine:
-    """A bundle of an encoder in a session of ONNX Runtime."""
+    """A bundle of an encoder, or of a classifier, in a session of ONNX Runtime."""
 
-    def __init__(self, model: Encoder) -> None:
-        """Wraps a loaded encoder."""
+    def __init__(self, bundle: Bundle, read: Callable[[list[list[int]]], object]) -> None:
+        """Wraps a loaded model.
+
+        Args:
+            bundle: Its bundle.
+            read: Runs it on texts, given as token ids.
+        """
         from tamiz.runtime.embedding.settings import most_tokens
 
-        self.model = model
-        self.vocabulary = int(model.bundle.json("config.json")["vocab_size"])
-        self.limit = most_tokens(model.bundle) or sys.maxsize
+        self._read = read
+        self.vocabulary = int(bundle.json("config.json")["vocab_size"])
+        self.limit = most_tokens(bundle) or sys.maxsize
 
     def embed(self, texts: list[list[int]]) -> None:
         """See `TextEngine`."""
-        import numpy as np
-
-        self.model.embeddings(np.array(texts, np.int64))
+        self._read(texts)
 
 
 class BundleEngine:
@@ -302,13 +305,15 @@ def load_session(
         speculate: Mode of `tamiz.runtime.speculation.settings.Speculation`.
         without: Techniques to switch off.
     """
-    from tamiz.runtime.embedding.encoder import Encoder
-    from tamiz.runtime.load import load_measured
+    from tamiz.runtime.embedding.classifier import Classifier
+    from tamiz.runtime.load import load_model
+    from tamiz.runtime.model import Model
 
-    model = load_measured(directory, threads, tuple(without))
-    if isinstance(model, Encoder):
-        return EncoderSession(EncoderEngine(model))
-    return DecoderSession(BundleEngine(model, speculate))
+    model = load_model(directory, threads, tuple(without))
+    if isinstance(model, Model):
+        return DecoderSession(BundleEngine(model, speculate))
+    read = model.logits if isinstance(model, Classifier) else model.embeddings
+    return EncoderSession(EncoderEngine(model.bundle, read))
 
 
 if __name__ == "__main__":

@@ -65,13 +65,11 @@ class Manifest:
         min_onnxruntime: Oldest onnxruntime that runs it.
         format: Version of the manifest's format.
         weights: Of a dense bundle, ``float32`` or ``stored``: in the formats of the source, read by
-            ops of the domain `tamiz`; older manifests lack it.
-        unsafe: Techniques that a gate of the build refused, by site, comma-separated; older
-            manifests lack it.
+            ops of the domain `tamiz`. Older manifests lack this one and those that follow.
+        unsafe: Techniques that a gate of the build refused, by site, comma-separated.
         equal_runs: Whether a run of several tokens gives bit for bit the logits of single steps
-            without `step_techniques`, so that one run can verify guessed tokens; older manifests
-            lack it (False).
-        step_techniques: Techniques that act on single steps only; older manifests lack it.
+            without `step_techniques`, so that one run can verify guessed tokens.
+        step_techniques: Techniques that act on single steps only.
     """
 
     kind: str
@@ -101,9 +99,8 @@ class Bundle:
         """Opens and validates a bundle without reading its weights.
 
         Raises:
-            TamizError: The folder is missing or no bundle, the manifest is malformed or of
-                another format, a file is missing, has another size or lies outside of the folder,
-                or the model points to data outside of it or beyond its end.
+            TamizError: The folder is no bundle, the manifest is malformed or of another format, a
+                file is missing, of another size or elsewhere, or the model points to such data.
         """
         folder = Path(path)
         if not folder.is_dir():
@@ -114,9 +111,8 @@ class Bundle:
         for name, expected in bundle.manifest.files.items():
             size = bundle.file(name).stat().st_size
             if size != expected.size:
-                raise TamizError(
-                    f"{folder / name}: has {size} bytes, the manifest says {expected.size}"
-                )
+                place = folder / name
+                raise TamizError(f"{place}: has {size} bytes, the manifest says {expected.size}")
         for location, size in sorted(locations(bundle.external).items()):
             _check_name(bundle.model, "external data", location)
             actual_size = bundle.file(location).stat().st_size
@@ -153,12 +149,16 @@ class Bundle:
         """Bytes of all files that the manifest lists."""
         return sum(file.size for file in self.manifest.files.values())
 
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether it can read text."""
+        return VOCABULARY in self.manifest.files
+
     def file(self, name: str) -> Path:
         """Path of one file that the manifest lists.
 
         Raises:
-            TamizError: The manifest does not list it, it is missing, or it is a link that leads
-                out of the folder.
+            TamizError: The manifest does not list it, it is missing, or a link leads elsewhere.
         """
         path = self.path / name
         if name not in self.manifest.files:

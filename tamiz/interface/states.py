@@ -20,6 +20,7 @@ belongs to.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,14 @@ SEQUENCES = "sequences"
 SLOTS = "slots"
 #: The input of an encoder that says which tokens of a run belong to which text.
 TEXT_BEGINS = "text_begins"
+#: What a model that reads whole texts may take of their tokens.
+TEXTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+
+
+def reads_texts(inputs: Iterable[str | None]) -> bool:
+    """Whether inputs of these names are whole texts, as an encoder reads them."""
+    names = set(inputs)
+    return "input_ids" in names and names <= TEXTS | {TEXT_BEGINS}
 
 
 def present_of(past: str) -> str:

@@ -18,7 +18,8 @@ NOTHING_LOSSY = "nothing lossy is applied"
 
 
 class DomainReport(Record):
-    """What a candidate loses on one domain of the text; at one output where no text is read.
+    """What a candidate loses on one domain of the text; of a model that is neither a decoder nor an
+    encoder, at one output.
 
     Attributes:
         windows: Windows, of an encoder texts, that were read; of a model without text inputs.
@@ -56,7 +57,7 @@ class TrialReport(Record):
         kl_error: Likewise of the larger of `kl_mean` and `kl_decode`.
         cosine: Mean of the cosine between the embeddings of an encoder and of dense.
         cosine_error: Standard error of `cosine`.
-        output_cosine: Of a model that reads no text: mean cosine between the rows of outputs and of
+        output_cosine: Of a model that is neither: mean cosine between the rows of outputs and of
             dense, of the output that differs most; see `tamiz.evaluation.judges.output`.
         output_cosine_error: Standard error of `output_cosine`; None for a single input.
         used: Share of the limits that the upper bound of the loss uses; None where no loss is

@@ -41,20 +41,3 @@ def load_model(
     if classifies:
         return Classifier(bundle, session, constants)
     return Encoder(bundle, session, constants)
-
-
-def load_measured(
-    directory: str | os.PathLike[str], threads: int | None = None, without: Sequence[str] = ()
-) -> Model | Encoder:
-    """Opens a bundle whose quality and speed tamiz measures; see `load_model`.
-
-    Raises:
-        TamizError: See `load_model`; or it is a classifier.
-    """
-    model = load_model(directory, threads, without)
-    if isinstance(model, Classifier):
-        raise TamizError(
-            f"{model.bundle.path}: is a classifier, expected a decoder or an encoder; compare its "
-            "labels by CrossEncoder.classify"
-        )
-    return model

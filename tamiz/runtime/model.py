@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from tamiz.files.bundle import MODEL, VOCABULARY, Bundle
+from tamiz.files.bundle import MODEL, Bundle
 from tamiz.files.errors import TamizError
 from tamiz.interface.states import PAST, SEQUENCES, TYPES, State
 from tamiz.interface.switches import switch_input
@@ -149,7 +149,9 @@ class Model:
     @cached_property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end an answer; see `tamiz.runtime.text.ends`."""
-        return self._ends | (ends_by_name(self.tokenizer) if self._has_tokenizer else frozenset())
+        return self._ends | (
+            ends_by_name(self.tokenizer) if self.bundle.has_tokenizer else frozenset()
+        )
 
     def stop_strings(self, more: Iterable[str], sampling: Sampling) -> tuple[str, ...]:
         """Strings that end an answer: those of a caller, and of the model unless ends are ignored.
@@ -163,13 +165,9 @@ class Model:
     @cached_property
     def _never(self) -> frozenset[int]:
         """Tokens that have logits but no text: the head is larger than the vocabulary."""
-        if not self._has_tokenizer:
+        if not self.bundle.has_tokenizer:
             return frozenset()
         return frozenset(self.tokenizer.lacks(range(self.vocabulary)))
-
-    @property
-    def _has_tokenizer(self) -> bool:
-        return VOCABULARY in self.bundle.manifest.files
 
     def sampler(self, sampling: Sampling, prompt: Iterable[int]) -> Sampler:
         """Draws the tokens that follow a prompt; tokens without text are never drawn.

@@ -103,7 +103,7 @@ def _build(source: Path, target: Path, report: Callable[[str], None], precise: b
             dense = export(str(source), Path(work) / "dense", plugins).path
         report(f"building {target}")
         surveyed, rounding = survey(Bundle.open_dense(dense), plugins), recipes()[RECIPE].techniques
-        wanted = rounding if surveyed.gives_logits and not precise else {}
+        wanted = rounding if surveyed.decodes and not precise else {}
         chosen = choose(plugins.techniques(), wanted)
         choices = [choice for choice in chosen if choice.technique.name in wanted]
         # The loss of rounded inputs is known and small: measuring it here would take minutes.

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
+#: Tokens of a run that shows which values have a row for each.
+_PROBE = 3
+
+
 class Values:
     """A session that gives values of the graph, computed ones or constants."""
 
@@ -108,12 +112,25 @@ class Activations(Values):
         self.experts = expert_inputs(survey)
         names = [*self.inputs.values(), *(name for pair in self.experts.values() for name in pair)]
         super().__init__(survey, list(dict.fromkeys(names)), threads)
+        self._leave_out_pooled(survey)
+
+    def _leave_out_pooled(self, survey: Survey) -> None:
+        """Leaves out sites that read another number of rows than of tokens.
+
+        A head that classifies, for one, reads a row for each text.
+        """
+        widths = {site.id: site.in_features for site in survey.sites}
+        values = self.in_shape([0] * _PROBE)
+        fit = {id for id, name in self.inputs.items() if values[name].size == _PROBE * widths[id]}
+        self.inputs = {id: name for id, name in self.inputs.items() if id in fit}
 
     def measure(
         self, window: Sequence[int]
     ) -> tuple[dict[str, NDArray[Any]], dict[str, ExpertSums]]:
         """The inputs of linear sites ``[T, K]``, and sums over those of experts, by name."""
-        values = self(window)
+        names = {*self.inputs.values(), *(name for pair in self.experts.values() for name in pair)}
+        found = self.in_shape(window)
+        values = {name: found[name].reshape(len(window), -1) for name in names}
         sums: dict[str, ExpertSums] = {}
         for id, (x, chosen) in self.experts.items():
             if x not in sums:

@@ -94,7 +94,7 @@ def output_loss(survey: Survey) -> OutputLoss:
         UnknownOpError: It gives neither logits nor hidden states.
     """
     output = survey.model.graph.outputs[0]
-    if survey.gives_logits:
+    if survey.decodes:
         return TokenDivergence()
     shape = () if output.shape is None else tuple(output.shape)
     if output.name is None or len(shape) != 3 or not isinstance(shape[-1], int):

@@ -9,6 +9,7 @@ say; but outputs that point elsewhere are those of another model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -126,6 +127,28 @@ class Reference:
         return found
 
     @classmethod
+    def on(cls, model: Path, inputs: Iterable[Feeds], workers: int) -> list[Reference]:
+        """Runs a dense model on inputs that it takes.
+
+        Args:
+            model: The dense ``model.onnx``.
+            inputs: Each by name; those that the model does not take are left out.
+            workers: Runs side by side.
+
+        Raises:
+            TamizError: onnxruntime cannot load the model, or it does not run.
+        """
+        session = _opened(model)
+        names = {node.name for node in session.get_inputs()}
+        kept = [{n: value for n, value in feeds.items() if n in names} for feeds in inputs]
+        try:
+            with ThreadPoolExecutor(workers) as pool:
+                outputs = pool.map(lambda feeds: run(session, feeds), kept)
+                return [cls(model, *pair) for pair in zip(kept, outputs, strict=True)]
+        except Exception as error:  # onnxruntime raises a class for every status
+            raise TamizError(f"{model}: does not run: {first_line(error)}") from error
+
+    @classmethod
     def _of_sample(cls, model: Path, session: ort.InferenceSession, sample: Path) -> Reference:
         feeds = read_sample(sample, session)
         try:
@@ -184,8 +207,8 @@ class Reference:
             lossy: Whether one of them changes values.
 
         Returns:
-            ``max_relative_error`` = max |y − ŷ| / max |y|, the largest of all outputs; and of
-            logits ``kl_mean``, the mean over tokens of KL(dense ‖ built) in nats, and
+            ``max_relative_error`` = max |y − ŷ| / max |y|, the largest of all outputs; and of a
+            decoder's logits ``kl_mean``, the mean over tokens of KL(dense ‖ built) in nats, and
             ``top1_agreement``, a fraction. Three digits, so that they do not depend on the order
             of additions. Logits of -inf are tokens that a technique leaves out: the error is that
             of the others, and there is no ``kl_mean``.
@@ -201,7 +224,7 @@ class Reference:
             names = [name for name in names if not name.startswith("present")]
         allowed = None if lossy else 1.0 * (_ROUNDED_INPUTS if techniques else 1)
         result = {"max_relative_error": self._most(found, names, allowed)}
-        if "logits" in names:
+        if "logits" in names and any(name.startswith("present") for name in self.outputs):
             result |= _of_logits(self.outputs["logits"], found["logits"])
         return {key: float(f"{value:.3g}") for key, value in result.items()}
 

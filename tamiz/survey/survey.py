@@ -13,6 +13,7 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, blaming
 from tamiz.files.mapping import map_tensors
 from tamiz.interface.metadata import DOMAIN
+from tamiz.interface.states import PAST, reads_texts
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -50,9 +51,17 @@ class Survey:
         return any(value.name == "input_ids" for value in self.model.graph.inputs)
 
     @property
-    def gives_logits(self) -> bool:
-        """Whether the model is a decoder; else an encoder, or something else."""
-        return self.reads_tokens and self.output == "logits"
+    def decodes(self) -> bool:
+        """Whether the model is a decoder: it gives logits, and keeps states of what it read."""
+        inputs = (value.name or "" for value in self.model.graph.inputs)
+        return self.output == "logits" and any(name.startswith(PAST) for name in inputs)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the model is an encoder of texts: it gives hidden states of their tokens."""
+        shape = self.model.graph.outputs[0].shape
+        texts = self.bundle.has_tokenizer and reads_texts(v.name for v in self.model.graph.inputs)
+        return texts and self.output != "logits" and shape is not None and len(shape) == 3
 
     @property
     def vocabulary(self) -> int | None:

@@ -141,7 +141,7 @@ def test_an_interrupted_run_goes_on(
     whole = run(tiny_dense, plugins, "whole", texts=texts)
     monkeypatch.setattr(module, "_SAVE_EVERY", 1)
     calls: list[int] = []
-    real = Activations.__call__
+    real = Activations.measure
 
     def dying(self: Activations, window: Any) -> Any:
         calls.append(1)
@@ -149,7 +149,7 @@ def test_an_interrupted_run_goes_on(
             raise KeyboardInterrupt
         return real(self, window)
 
-    monkeypatch.setattr(Activations, "__call__", dying)
+    monkeypatch.setattr(Activations, "measure", dying)
     with pytest.raises(KeyboardInterrupt):
         run(tiny_dense, plugins, "broken", texts=texts)
     assert not (tiny_dense.parent / "broken").exists()

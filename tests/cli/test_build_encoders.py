@@ -104,7 +104,7 @@ def test_other_values_are_refused(encoder: Path, tmp_path: Path, given: str) -> 
 
 def test_a_plan_predicts_no_decode(encoder: Path) -> None:
     lines = ok("plan", encoder / "dense").splitlines()
-    assert lines[-1] == "predicted decode: none, the model gives no logits"
+    assert lines[-1] == "predicted decode: none, the model is no decoder"
 
 
 def test_a_frontier_of_an_encoder_is_refused(encoder: Path, tmp_path: Path) -> None:

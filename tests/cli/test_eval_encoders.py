@@ -80,6 +80,6 @@ def test_an_encoder_is_not_compared_with_a_decoder(
 ) -> None:
     text = write_text(tmp_path / "text.txt", 200)
     message = refused("eval", encoder, "--against", tiny_dense, "--text", text)
-    assert message == f"{tiny_dense}: is a decoder, expected an encoder as {encoder} is"
+    assert message == f"{tiny_dense}: is no encoder, expected one as {encoder} is"
     message = refused("eval", tiny_dense, "--against", encoder, "--text", text)
     assert "has no output logits, expected a decoder" in message

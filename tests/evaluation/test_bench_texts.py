@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kit.command_line import ok, refused
-from kit.encoders import write_transformer
+from kit.encoders import WORDS, write_classifier, write_transformer
 from tamiz.evaluation import bench
 from tamiz.files.bundle import Source, write_manifest
 from tamiz.files.errors import TamizError
@@ -52,6 +52,12 @@ def test_lengths_follow_the_positions_of_the_model(tmp_path: Path) -> None:
         bench.bench(folder, None, (16, 101), 1)
     short = encoder(tmp_path / "short", positions=10)
     assert set(bench.bench(short, None, None, 1)["embed_texts_s"]) == {"1 x 10", "8 x 10"}
+
+
+def test_texts_per_second_of_a_classifier(tmp_path: Path) -> None:
+    folder = write_classifier(tmp_path / "classifier", vocab_size=WORDS)
+    found = bench.bench(folder, folder, (16,), 1)
+    assert set(found["ratio"]["embed_texts_s"]) == {"1 x 16", "8 x 16"}
 
 
 def test_an_encoder_and_a_decoder_are_not_compared(tmp_path: Path, tiny_dense: Path) -> None:

@@ -12,7 +12,7 @@ from tamiz.building.options import Options
 from tamiz.building.search.back_off import without_losses
 from tamiz.building.search.strength import adjustable, spend_budget
 from tamiz.calibration.calibration import WINDOW, Calibration
-from tamiz.evaluation.judges.judge import JOINED, HeldOut, Judge, UnmeasurableError
+from tamiz.evaluation.judges.judge import JOINED, HeldOut, Judge
 from tamiz.evaluation.windows import Window
 from tamiz.files.errors import TamizError
 from tamiz.planning.choice import Choice, step_rows
@@ -78,14 +78,11 @@ class PolicyCourse:
             return decisions, WholeModelGate.not_run(self.goal, reason)
         try:
             judge = self._judge(decisions)
-        except UnmeasurableError as error:
-            exact = without_losses(decisions, candidates.fill)
-            return exact, WholeModelGate.not_run(self.goal, f"{NOTHING_LOSSY}: {error}")
         except TamizError as error:
             # The bundle may be a temporary one, which is gone when people read this.
             reason = str(error).replace(f"{self.tools.survey.bundle.path}/", "")
-            reason = f"the dense model cannot be scored: {reason}"
-            return decisions, WholeModelGate.not_run(self.goal, reason)
+            exact = without_losses(decisions, candidates.fill)
+            return exact, WholeModelGate.not_run(self.goal, f"{NOTHING_LOSSY}: {reason}")
         measured = candidates.judged_by(judge)
         kept = spend_budget(decisions, measured)
         holding = [index for index, trial in enumerate(measured.trials) if trial.holds]
@@ -115,7 +112,6 @@ class PolicyCourse:
         """The judge, who reads windows as long as the techniques need.
 
         Raises:
-            UnmeasurableError: No input is known.
             TamizError: The dense model cannot be scored.
         """
         tools, survey = self.tools, self.tools.survey

@@ -69,17 +69,21 @@ class WithinLimits:
     def start(self, tools: Tools) -> Course:
         """The options of all weights, and the plan of the first solution.
 
-        Of a model that reads no text no loss is predicted, so flags choose the formats.
+        Of other models than decoders and encoders no loss is predicted, so flags choose formats.
 
         Raises:
             TamizError: A limit does not apply to the model or cannot be reached, nothing can be
                 chosen, no technique can act, or no backward pass is known for the model. Or a speed
                 is requested, and this machine was not measured.
         """
-        goal = tools.judge.applicable(self.goal, tools.survey.bundle.path)
-        if not tools.judge.reads_text:
+        model = tools.survey.bundle.path
+        if not tools.judge.predicts:
+            requested = {choice.technique.name for choice in self.choices if choice.requested}
+            others = tuple(name for name in self.goal.allow if name not in requested)
+            goal = tools.judge.applicable(replace(self.goal, allow=others), model)
             options = replace(self.options, min_cosine=goal.min_cosine)
             return ByPolicy(self.techniques, self.choices, options).start(tools)
+        goal = tools.judge.applicable(self.goal, model)
         offer = Offer.of(self.techniques, self.choices, goal, self.options.off)
         if goal.min_tok_s is not None and machine.load() is None:
             raise TamizError(

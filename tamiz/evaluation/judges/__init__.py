@@ -12,7 +12,8 @@ from tamiz.evaluation.judges.output import OutputJudge
 if TYPE_CHECKING:
     from tamiz.survey.survey import Survey
 
-#: The judges of all kinds of model; the first one stands for reports that show no loss.
+#: The judges of all kinds of model, the last one of all others; the first one stands for reports
+#: that show no loss.
 JUDGES: tuple[type[Judge], ...] = (DecoderJudge, EncoderJudge, OutputJudge)
 
 
@@ -23,12 +24,13 @@ def judge_of(survey: Survey) -> type[Judge]:
 
 def judge_of_gate(gate: Any) -> type[Judge]:
     """The judge whose losses the trials of a report's gate show, else that of its limits."""
-    known = [j for j in JUDGES if gate.text is None or j.reads_text != (gate.text in INPUTS)]
-    for judge in known:
+    for judge in JUDGES:
         if any(getattr(trial, m.name) is not None for trial in gate.trials for m in judge.measures):
             return judge
-    limited = (j for j in known if any(getattr(gate, m.limit) is not None for m in j.measures))
-    return next(limited, known[0])
+    if gate.text in INPUTS:
+        return OutputJudge
+    limited = (j for j in JUDGES if any(getattr(gate, m.limit) is not None for m in j.measures))
+    return next(limited, JUDGES[0])
 
 
 def measure_of_gate(gate: Any) -> Measure:

@@ -111,7 +111,7 @@ class DecoderJudge(Judge):
     @classmethod
     def is_for(cls, survey: Survey) -> bool:
         """See `Judge`."""
-        return survey.gives_logits
+        return survey.decodes
 
     @classmethod
     def limit(cls, goal: Goal) -> float | None:

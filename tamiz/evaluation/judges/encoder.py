@@ -76,8 +76,8 @@ class EncoderJudge(CosineJudge):
 
     @classmethod
     def is_for(cls, survey: Survey) -> bool:
-        """Whatever reads tokens and gives no logits."""
-        return survey.reads_tokens and not survey.gives_logits
+        """See `Judge`."""
+        return survey.embeds
 
     @classmethod
     def applicable(cls, goal: Goal, model: Path) -> Goal:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from tamiz.evaluation.windows import Window
 from tamiz.files.bundle import Bundle
-from tamiz.files.errors import TamizError
 from tamiz.planning.goal import Goal
 
 if TYPE_CHECKING:
@@ -102,10 +101,6 @@ class Measure(NamedTuple):
     unit: str = ""
 
 
-class UnmeasurableError(TamizError):
-    """No input is known on which what a model loses can be measured."""
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """What a judge may read; each takes what its kind of model needs.
@@ -150,8 +145,8 @@ class Judge(ABC):
     #: What a loss is reported for beside the whole, and what is read of each.
     part: ClassVar[str] = "domain"
     parts_read: ClassVar[str] = "windows"
-    #: Whether text is read, on which losses of formats are predicted.
-    reads_text: ClassVar[bool] = True
+    #: Whether losses of formats are predicted, on text.
+    predicts: ClassVar[bool] = True
 
     goal: Goal
     read: WhatIsRead
@@ -170,8 +165,7 @@ class Judge(ABC):
             folder: Keeps what the dense model gives, as long as the build.
 
         Raises:
-            UnmeasurableError: No valid input is known.
-            TamizError: The dense model does not run, or is of another kind.
+            TamizError: The dense model does not run, or no valid input is known.
         """
 
     @classmethod

@@ -1,14 +1,11 @@
-"""The judge of models that read no text: how close their outputs are to those of the dense model.
+"""The judge of other models than decoders and encoders, such as classifiers and those of images.
 
-    loss of a row     ½ ‖y − ŷ‖² / ‖y‖²          1 − cosine where ŷ is as long as y
-    loss of an output mean over rows, then over inputs
-    loss + 2 standard errors  ≤  1 − min_cosine      of every output
+It tells how close their outputs are to those of the dense model:
 
-A row is an output along its last axis. One of nearly nothing counts as one of a hundredth of the
-usual length. Of integers the loss is the share that differs.
+    mean loss over inputs + 2 standard errors  ≤  1 − min_cosine      of every output
 
-Inputs are those of ``--sample``, else made up: noise of several shapes, which no camera and no
-microphone gives.
+Inputs are those of ``--sample``, else texts where the model reads them, else made up: noise of
+several shapes, which no camera and no microphone gives.
 """
 
 from __future__ import annotations
@@ -21,31 +18,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tamiz.evaluation.judges.cosine import CosineJudge
+from tamiz.evaluation.judges.encoder import passages_and_queries
 from tamiz.evaluation.judges.judge import (
     DomainFigures,
     Figure,
     HeldOut,
     Measure,
     Quality,
-    UnmeasurableError,
     share,
     upper,
 )
-from tamiz.files.bundle import MODEL, Bundle
+from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.planning.goal import Goal
+from tamiz.system.cores import cores
 
 if TYPE_CHECKING:
     from tamiz.survey.survey import Survey
 
-#: Inputs that are made up.
-_DRAWS = 8
-#: Least length of a row, as a share of the root mean square length of an output's rows.
-_LEAST = 0.01
-
 
 class OutputJudge(CosineJudge):
-    """Measures what candidates of a model that reads no text lose, as 1 - cosine."""
+    """Measures what candidates of a model lose, as 1 - cosine of its outputs."""
 
     measures = (
         Measure(
@@ -60,36 +53,43 @@ class OutputJudge(CosineJudge):
     )
     columns = (("cosine", "output_cosine"),)
     domain_columns = (("cosine", "cosine"),)
-    reads_text = False
+    predicts = False
     part, parts_read = "output", "inputs"
 
     def __init__(self, dense: Bundle, goal: Goal, held_out: HeldOut, folder: Path) -> None:
         """See `Judge`."""
+        from tamiz.evaluation.output_losses import DRAWS, on_texts, reads_texts
         from tamiz.survey.self_check import Reference
 
         self.goal = self.own_limits(goal)
         samples = held_out.samples
-        found = Reference.several(dense.model, _DRAWS, held_out.vocabulary, samples)
+        if not samples and reads_texts(dense):
+            texts = passages_and_queries(held_out.windows(), dense)
+            found = on_texts(dense, texts.values(), cores())
+            self.read, self.windows = held_out.origin, sum(map(len, texts.values()))
+            self.window_tokens = max(part.shape[1] for part in texts.values())
+        else:
+            found = Reference.several(dense.model, DRAWS, held_out.vocabulary, samples)
+            self.read = "samples" if samples else "made-up inputs"
+            self.windows, self.window_tokens = len(found), None
         if not found:
-            raise UnmeasurableError("no valid input is known; give some with --sample")
+            raise TamizError("no valid input is known; give some with --sample")
         if found[0].is_drawn:
-            raise UnmeasurableError("the dense model draws its outputs at random")
+            raise TamizError("the dense model draws its outputs at random")
         self._references = found
-        self.read = "samples" if samples else "made-up inputs"
-        self.windows, self.window_tokens = len(found), None
 
     @classmethod
     def is_for(cls, survey: Survey) -> bool:
-        """Whatever reads no tokens."""
-        return not survey.reads_tokens
+        """Every model."""
+        return True
 
     @classmethod
     def applicable(cls, goal: Goal, model: Path) -> Goal:
-        """Only a budget of cosines: no loss of a format is predicted without text."""
+        """Only a budget of cosines: no loss of a format is predicted."""
         if goal.points:
             raise TamizError(
-                f"{model}: a frontier needs the logits of a decoder, found a model without "
-                "input_ids; each 'tamiz build --min-cosine' shows one point"
+                f"{model}: a frontier needs the logits of a decoder, found none; each 'tamiz build "
+                "--min-cosine' shows one point"
             )
         others = {
             "max-dppl": goal.max_dppl if goal.min_cosine is None else None,
@@ -100,8 +100,8 @@ class OutputJudge(CosineJudge):
         for flag, given in others.items():
             if given is not None:
                 raise TamizError(
-                    f"{model}: --{flag} chooses formats by losses that are predicted on text, "
-                    "found a model without input_ids; use --min-cosine"
+                    f"{model}: --{flag} chooses formats by losses that are predicted on text for "
+                    "decoders and encoders, found neither; use --min-cosine"
                 )
         chosen = {
             "force": ",".join(goal.force),
@@ -111,8 +111,8 @@ class OutputJudge(CosineJudge):
         for flag, names in chosen.items():
             if names:
                 raise TamizError(
-                    f"{model}: --{flag}={names} needs a build that chooses formats, found a model "
-                    "without input_ids; use an option such as --block-quant"
+                    f"{model}: --{flag}={names} needs a build that chooses formats, as those of "
+                    "decoders and encoders do; use an option such as --block-quant"
                 )
         return cls.own_limits(goal)
 
@@ -121,23 +121,14 @@ class OutputJudge(CosineJudge):
         cls, windows: Sequence[list[int]], dense: Bundle, most: Callable[[int], int]
     ) -> list[list[int]]:
         """See `Judge`."""
-        raise TamizError(f"{dense.path}: losses of formats cannot be predicted without input_ids")
+        raise TamizError(f"{dense.path}: losses of formats are predicted of decoders and encoders")
 
     def score(self, candidate: Path, exact: bool, progress: Callable[[int], None]) -> Quality:
         """See `Judge`."""
-        from tamiz.survey.whole_run import first_line, open_session, run_changed, tensors
+        from tamiz.evaluation.output_losses import losses
 
-        lost: dict[str, list[float]] = {}
-        try:
-            session = open_session(candidate / MODEL)
-            for done, reference in enumerate(self._references, 1):
-                found = run_changed(session, reference.feeds)
-                for name in reference.outputs.keys() & found.keys():
-                    pair = (tensors([outputs[name]]) for outputs in (reference.outputs, found))
-                    lost.setdefault(name, []).append(loss_of(*pair))
-                progress(done)
-        except Exception as error:  # onnxruntime raises a class for every status
-            raise TamizError(f"{candidate}: {first_line(error)}") from error
+        each = self.windows // len(self._references)
+        lost = losses(self._references, candidate, cores(), lambda runs: progress(each * runs))
         return _quality(lost, self.limit(self.goal), exact)
 
     @classmethod
@@ -145,7 +136,9 @@ class OutputJudge(CosineJudge):
         """See `Judge`."""
         if gate.text == "samples":
             return f"{gate.windows} inputs of --sample"
-        return f"{gate.windows} made-up inputs"
+        if gate.text == "made-up inputs":
+            return f"{gate.windows} made-up inputs"
+        return f"{gate.windows} texts of at most {gate.window_tokens} tokens"
 
     @classmethod
     def headline(cls, gate: Any, trial: Any) -> tuple[str, str, str]:
@@ -163,36 +156,6 @@ class OutputJudge(CosineJudge):
         spread = "" if error is None else f" ± {error:.2g}"
         least = "" if gate.min_cosine is None else f", at least {gate.min_cosine:g} accepted"
         return [f"mean cosine of outputs {_number(trial.output_cosine)}{spread}{least}"]
-
-
-def loss_of(expected: Sequence[Any], found: Sequence[Any]) -> float:
-    """What the tensors of an output lose: the largest loss of one; infinite for another shape."""
-    if len(expected) != len(found):
-        return math.inf
-    return max((_loss(*pair) for pair in zip(expected, found, strict=True)), default=0.0)
-
-
-def _loss(expected: Any, found: Any) -> float:
-    """The mean loss of the rows of a tensor; those that are not finite in `expected` are left
-    out."""
-    if expected.shape != found.shape:
-        return math.inf
-    if expected.dtype.kind not in "fc":
-        return float(np.mean(expected != found)) if expected.size else 0.0
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    size = expected.shape[-1] if expected.ndim else 1
-    y, other = (v.astype(wide).reshape(-1, size) for v in (expected, found))
-    known = np.isfinite(y).all(axis=1)
-    y, other = y[known], other[known]
-    if not y.size:
-        return 0.0
-    if not np.isfinite(other).all():
-        return math.inf
-    squares, errors = ((np.abs(v) ** 2).sum(axis=1) for v in (y, y - other))
-    least = _LEAST**2 * squares.mean()
-    if least == 0:
-        return float(errors.any())
-    return float((errors / np.maximum(squares, least)).mean() / 2)
 
 
 def _quality(lost: Mapping[str, Sequence[float]], limit: float | None, exact: bool) -> Quality:

@@ -42,14 +42,14 @@ class Classifier:
         self.count = size if isinstance(size, int) else len(names)
         self.labels = [str(names.get(str(n), f"LABEL_{n}")) for n in range(self.count)]
 
-    def logits(self, rows: Ids[Ids[int]], types: Ids[Ids[int]]) -> Float32:
+    def logits(self, rows: Ids[Ids[int]], types: Ids[Ids[int]] | None = None) -> Float32:
         """Logits ``[texts, labels]``.
 
         Args:
             rows: Token ids of each text, with those that begin and end it.
-            types: Kinds of these tokens.
+            types: Kinds of these tokens; None for 0.
         """
         if self._session.packs:
             return self._session.run_packed(rows, types)
         ids, mask = padded(rows, self._padding)
-        return self._session.run(ids, mask, padded(types, 0)[0])
+        return self._session.run(ids, mask, None if types is None else padded(types, 0)[0])

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import TEXT_BEGINS
+from tamiz.interface.states import TEXT_BEGINS, TEXTS, reads_texts
 
 Float32 = NDArray[np.float32]
-
-_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
 class TextSession:
@@ -41,11 +39,11 @@ class TextSession:
         optional = {value.name for value in session.get_overridable_initializers()}
         self.packs = TEXT_BEGINS in optional
         self.output: Any = session.get_outputs()[0]
-        if "input_ids" not in self._inputs or set(self._inputs) - _INPUTS:
+        if not reads_texts(self._inputs):
             found = ", ".join(self._inputs)
             raise TamizError(
                 f"{bundle.model}: takes {found}, expected a decoder with a KV cache, or an encoder "
-                f"with input_ids and at most {', '.join(sorted(_INPUTS - {'input_ids'}))}"
+                f"with input_ids and at most {', '.join(sorted(TEXTS - {'input_ids'}))}"
             )
 
     def run(

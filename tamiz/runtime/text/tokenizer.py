@@ -45,7 +45,7 @@ class Tokenizer:
         Raises:
             TamizError: A file is missing or is not of the expected form.
         """
-        if VOCABULARY not in bundle.manifest.files:
+        if not bundle.has_tokenizer:
             raise TamizError(f"{bundle.path}: has no {VOCABULARY}, so it cannot read text")
         self.settings = bundle.json(SETTINGS)
         self.path = bundle.file(VOCABULARY)

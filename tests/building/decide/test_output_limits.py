@@ -1,4 +1,4 @@
-"""The budget of models that read no text: cosines of their outputs on samples or made-up inputs."""
+"""The budget of other models than decoders and encoders: cosines of their outputs."""
 
 from __future__ import annotations
 
@@ -132,17 +132,34 @@ def test_nothing_lossy_is_applied_where_outputs_are_drawn(tmp_path: Path, plugin
     assert report.gate.skipped.endswith("the dense model draws its outputs at random")
 
 
-def test_an_encoder_without_a_tokenizer_is_not_measured_and_no_folder_is_named(
+def test_an_encoder_without_a_tokenizer_is_measured_on_made_up_tokens(
     tmp_path: Path, plugins: Plugins
 ) -> None:
     text = f"""{HEAD} (int64[n, t] input_ids) => (float[n, t, 64] y) {{
         r = Gather(e, input_ids) y = MatMul(r, w)
     }}"""
     e, w = weights((32, 64), (64, 64))
-    skipped = built(write(tmp_path, text, e=e, w=w), plugins).gate.skipped
-    assert skipped is not None
-    assert skipped.startswith("the dense model cannot be scored: ")
-    assert str(tmp_path) not in skipped
+    gate = built(write(tmp_path, text, e=e, w=w), plugins).gate
+    assert (gate.text, gate.windows) == ("made-up inputs", 8)
+    assert gate.result is not None
+    assert 0.99 < gate.result.output_cosine <= 1
+
+
+def test_nothing_lossy_is_applied_to_a_decoder_that_does_not_run_and_no_folder_is_named(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    """It has states of tokens, and takes no attention mask."""
+    text = f"""{HEAD} (int64[n, t] input_ids, float[n, 1, p, 64] "past_key_values.0.key")
+        => (float[n, t, 64] logits, float[n, 1, p, 64] "present.0.key") {{
+        r = Gather(e, input_ids) logits = MatMul(r, w)
+        "present.0.key" = Identity("past_key_values.0.key")
+    }}"""
+    e, w = weights((32, 64), (64, 64))
+    report = built(write(tmp_path, text, e=e, w=w), plugins)
+    assert not report.lossy
+    assert report.gate.skipped is not None
+    assert report.gate.skipped.startswith(f"{NOTHING_LOSSY}: model.onnx: has no input attention")
+    assert str(tmp_path) not in report.gate.skipped
 
 
 def test_min_cosine_alone_is_the_budget_and_chooses_no_formats(tmp_path: Path) -> None:

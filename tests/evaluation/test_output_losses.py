@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tamiz.evaluation.judges.output import loss_of
+from tamiz.evaluation.output_losses import loss_of
 
 Y = np.array([[3.0, 4.0], [0.0, 5.0]], np.float32)
 
@@ -19,6 +19,7 @@ Y = np.array([[3.0, 4.0], [0.0, 5.0]], np.float32)
         (Y, 1.1 * Y, 0.005),
         (Y, Y[:, ::-1], (1 / 25 + 1) / 2),  # 1 - cosine of each row: 24 / 25 and 0
         (np.float32(2), np.float32(3), 0.125),
+        (np.array([[3.0], [4.0]]), np.array([[3.0], [5.0]]), 1 / 50),  # scores: one row
         (np.zeros((2, 3)), np.zeros((2, 3)), 0.0),
         (np.zeros((2, 3)), np.ones((2, 3)), 1.0),
         (np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5]), 0.25),
