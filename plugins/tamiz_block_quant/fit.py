@@ -154,6 +154,11 @@ def cost(site: Site, config: BlockQuantConfig) -> Cost:
     return Cost(n * row, round(share * n * row), round(share * work), parts=fixed)
 
 
+def takes(site: Site, config: BlockQuantConfig) -> bool:
+    """Whether the packed weight, whose outputs are padded to whole tiles, is smaller than float32."""
+    return cost(site, config).stored < 4 * site.out_features * site.in_features
+
+
 def options(site: Site) -> dict[str, dict[str, str]]:
     """The named formats whose blocks divide the inputs."""
     usable = (name for name, form in formats.FORMATS.items() if formats.quantizable(form))

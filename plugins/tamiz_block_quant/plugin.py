@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamiz import api
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_block_quant.fit import cost, dequantize, fit, options
+from tamiz_block_quant.fit import cost, dequantize, fit, options, takes
 from tamiz_block_quant.rewrite import rewrite
 
 BLOCK_QUANT = api.Technique.of(
@@ -22,7 +22,8 @@ BLOCK_QUANT = api.Technique.of(
             api.SiteKind.HEAD,
             api.SiteKind.EMBEDDING,
             api.SiteKind.EXPERTS,
-        }
+        },
+        takes=takes,
     ),
     api.Claims(
         # Packed by channel, single inputs are skipped, so any partition of the input will do.

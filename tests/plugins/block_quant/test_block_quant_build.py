@@ -132,6 +132,23 @@ def test_gemm_and_matmul_with_bias_in_any_graph(plugins: Plugins, tmp_path: Path
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize(("outputs", "replaced"), [(4, 0), (5, 1)])
+def test_a_weight_that_would_grow_stays_dense(
+    plugins: Plugins, tmp_path: Path, outputs: int, replaced: int
+) -> None:
+    """Packed are whole tiles of 16 outputs, with 34 bytes a group of 32 inputs: 4.25 outputs."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, outputs])],
+        [numpy_helper.from_array(np.ones((64, outputs), np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    _, report = built(plugins, write_dense(tmp_path / "dense", model), format="q8_0")
+    assert report.totals.replaced == replaced
+
+
 def test_a_weight_that_cannot_be_packed_stays_dense(plugins: Plugins, tmp_path: Path) -> None:
     weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
     weight[0, 0] = 1e7
