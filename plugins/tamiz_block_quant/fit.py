@@ -155,7 +155,7 @@ def cost(site: Site, config: BlockQuantConfig) -> Cost:
 
 
 def takes(site: Site, config: BlockQuantConfig) -> bool:
-    """Whether the packed weight, whose outputs are padded to whole tiles, is smaller than float32."""
+    """Whether the packed weight, which has whole tiles of outputs, is smaller than float32."""
     return cost(site, config).stored < 4 * site.out_features * site.in_features
 
 

@@ -26,7 +26,8 @@ from tamiz.calibration.imatrix import read_imatrix
 from tamiz.files import bundle as bundles
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, UnwritableError
-from tamiz.files.scratch import WRITTEN, restore
+from tamiz.files.outputs import unshare
+from tamiz.files.scratch import WRITTEN, is_scratch, restore
 from tamiz.files.text_file import write_json
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import describe
@@ -177,9 +178,9 @@ class _Build:
                 seconds=clock.seconds,
             )
             report = make_report(result)
-            repeatable = report.without_seconds()
-            write_json(folder / bundles.REPORT, repeatable.as_json())
-            (folder / bundles.REPORT_PAGE).write_text(render(repeatable), "utf-8")
+            _write_report(folder, report.without_seconds())
+            if not is_scratch(self.dense.path):
+                unshare(folder)
             self._manifest(folder, course, decisions, written)
         self.progress("done", 1, 1)
         return report
@@ -257,3 +258,9 @@ class _Build:
             equal_runs=written.equal_runs,
             step_techniques=written.step_techniques,
         )
+
+
+def _write_report(folder: Path, report: Report) -> None:
+    """Writes a report, and its page."""
+    write_json(folder / bundles.REPORT, report.as_json())
+    (folder / bundles.REPORT_PAGE).write_text(render(report), "utf-8")

@@ -273,11 +273,13 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
 def _is_other(directory: Path) -> bool:
     """Whether a model is neither a decoder nor gives embeddings of texts."""
     from tamiz.evaluation.output_losses import reads_texts
-    from tamiz.files.bundle import Bundle
+    from tamiz.files.bundle import MANIFEST, Bundle
     from tamiz.files.onnx_versions import graph_inputs
     from tamiz.interface.states import PAST
     from tamiz.runtime.session import load_session
 
+    if not (directory / MANIFEST).is_file():  # wrong options are told first
+        return False
     bundle = Bundle.open(directory)
     if any(name.startswith(PAST) for name in graph_inputs(bundle.model)):
         return False

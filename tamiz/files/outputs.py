@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tamiz.files.bundle import MANIFEST
-from tamiz.files.errors import TamizError, naming
+from tamiz.files.errors import NO_SPACE, TamizError, naming
+
+#: Bytes that are copied at once.
+_AT_ONCE = 1 << 30
 
 
 def check_output(
@@ -47,13 +51,39 @@ def check_output(
 def link_or_copy(source: Path, target: Path) -> None:
     """Gives a file a second name, or copies it where the file system has no hard links.
 
-    Both names share one place on the disk. That is safe for files that nobody edits: tamiz replaces
-    the files of a bundle and never changes them in place.
+    Both names share one place on the disk, until `unshare` ends it or one of them is removed.
     """
     try:
         os.link(source.resolve(), target)
     except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)
+        _copy(source, target)
+
+
+def unshare(folder: Path) -> None:
+    """Copies the files of a folder that have another name elsewhere.
+
+    The libraries onnx and onnx-ir refuse weights in a file of several names, as it may be a
+    stranger's. File systems that can share the place of a copy until one of both changes do so.
+    """
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.stat().st_nlink > 1:
+            own = path.with_name(f".{path.name}.{os.getpid()}.new")
+            _copy(path, own)
+            own.replace(path)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies within the system, where it can."""
+    if sys.platform == "linux":
+        try:
+            with source.open("rb") as read, target.open("wb") as written:
+                while os.copy_file_range(read.fileno(), written.fileno(), _AT_ONCE):
+                    pass
+            return
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise
+    shutil.copyfile(source, target)
 
 
 def write_whole(path: Path, text: str) -> None:

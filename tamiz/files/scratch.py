@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from tamiz.files.errors import naming
 WRITTEN = "bundle"
 #: The folder in `WRITTEN` that holds an older bundle while the new one takes its place.
 OLD = "old"
+#: What the names of scratch folders have before eight letters of their own.
+_MARK = ".tamiz-"
+_SCRATCH = re.compile(rf"\..*{re.escape(_MARK)}.{{8}}")
 
 
 @contextmanager
@@ -34,7 +38,7 @@ def held_folder(place: Path) -> Iterator[Path]:
     Raises:
         UnwritableError: The folder cannot be made there.
     """
-    prefix = f".{place.name}.tamiz-"
+    prefix = f".{place.name}{_MARK}"
     for stale in sorted(place.parent.glob(f"{_literal(prefix)}????????")):
         _remove_if_dead(stale, place)
     while True:
@@ -50,6 +54,11 @@ def held_folder(place: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether a path lies in a scratch folder, and so is gone soon."""
+    return any(_SCRATCH.fullmatch(parent.name) for parent in path.resolve().parents)
 
 
 def restore(scratch: Path, place: Path) -> None:

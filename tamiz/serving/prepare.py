@@ -16,6 +16,7 @@ from pathlib import Path
 import tamiz
 from tamiz.files.bundle import MANIFEST, Bundle
 from tamiz.files.errors import TamizError, naming
+from tamiz.files.scratch import WRITTEN, held_folder
 
 #: The recipe of decoders.
 RECIPE = "serve"
@@ -82,8 +83,6 @@ def bundle_of(source: str, report: Callable[[str], None], precise: bool = False)
 
 def _build(source: Path, target: Path, report: Callable[[str], None], precise: bool) -> None:
     """Builds a source in its own format."""
-    from tempfile import TemporaryDirectory
-
     from tamiz.building.build import build
     from tamiz.building.options import Options
     from tamiz.planning.plan import choose
@@ -95,12 +94,11 @@ def _build(source: Path, target: Path, report: Callable[[str], None], precise: b
     plugins = load()
     with naming(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = TemporaryDirectory(dir=target.parent, prefix=".serve-")
-    with scratch as work:
+    with held_folder(target) as work:
         dense = source
         if not (source / MANIFEST).is_file():
             report(f"exporting {source}")
-            dense = export(str(source), Path(work) / "dense", plugins).path
+            dense = export(str(source), work / WRITTEN, plugins).path
         report(f"building {target}")
         surveyed, rounding = survey(Bundle.open_dense(dense), plugins), recipes()[RECIPE].techniques
         wanted = rounding if surveyed.decodes and not precise else {}

@@ -231,12 +231,12 @@ def test_a_site_that_multiplies_with_the_wrong_weight_fails_the_build(
 
 def test_small_tensors_only(tmp_path: Path, plugins: Plugins) -> None:
     """The dense bundle keeps them in the model, the built one packed beside it."""
-    weight = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    weight = np.random.default_rng(0).standard_normal((32, 5)).astype(np.float32)
     source = write(
-        tmp_path, f"{HEAD} (float[n, 4] x) => (float[n, 3] y) {{ y = MatMul(x, w) }}", w=weight
+        tmp_path, f"{HEAD} (float[n, 32] x) => (float[n, 5] y) {{ y = MatMul(x, w) }}", w=weight
     )
     assert built(source, plugins).totals.replaced == 1
-    x = np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
+    x = np.random.default_rng(1).standard_normal((2, 32)).astype(np.float32)
     found = run(str(tmp_path / "built" / "model.onnx"), {"x": x}, ops=True)
     np.testing.assert_allclose(found["y"], x @ weight, atol=0.5)
 

@@ -39,7 +39,7 @@ def test_stored_weights_stay_as_they_are(tmp_path: Path, plugins: Plugins) -> No
     dense = export(str(tmp_path / "tiny.gguf"), tmp_path / "reference", plugins)
     wanted = choose(plugins.techniques(), {"activation-bits": {}})
     build(dense.path, tmp_path / "built", wanted, plugins, Options(max_dppl=None))
-    assert (tmp_path / "built" / DATA).samefile(dense.path / DATA)
+    assert (tmp_path / "built" / DATA).read_bytes() == (dense.path / DATA).read_bytes()
 
 
 def test_a_dense_product_is_refused(plugins: Plugins, tiny_dense: Path, tmp_path: Path) -> None:
