@@ -16,6 +16,8 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 pytestmark = pytest.mark.slow
 SMALL = "TAMIZ_CLIENTS_MODEL" not in os.environ
+#: Without it, SmolLM2 may repeat itself in a string of JSON until its tokens end.
+PENALTY = {"frequency_penalty": 1}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,8 +43,7 @@ class TestChat(ChatModelIntegrationTests):
 
     @property
     def structured_output_kwargs(self) -> dict[str, Any]:
-        # Without a penalty, SmolLM2 repeats itself in a string of JSON until its tokens end.
-        return {"frequency_penalty": 1}
+        return PENALTY
 
     @property
     def model_override_value(self) -> str:
@@ -51,6 +52,9 @@ class TestChat(ChatModelIntegrationTests):
     @property
     def supports_json_mode(self) -> bool:
         return True
+
+    def test_json_mode(self, model: BaseChatModel) -> None:
+        super().test_json_mode(model.model_copy(update=PENALTY))
 
     @pytest.mark.xfail(
         SMALL, reason="SmolLM2-135M calls no tool that it need not call; try TAMIZ_CLIENTS_MODEL"
