@@ -10,6 +10,7 @@ import click
 from tamiz.cli._config_file import config_option
 from tamiz.cli._options import FILE, FOLDER, PATH, Workers
 from tamiz.files.errors import TamizError
+from tamiz.serving.drafts import MOST
 
 
 @click.command("serve")
@@ -65,6 +66,14 @@ from tamiz.files.errors import TamizError
     default=256,
     show_default=True,
     help="Largest number of requests that wait; further ones get status 429.",
+)
+@click.option(
+    "--max-drafts",
+    type=click.IntRange(0, MOST),
+    default=MOST,
+    show_default=True,
+    help="Largest number of guessed tokens that a run verifies, of all answers. The server "
+    "verifies fewer where more do not pay; 0 switches guesses off. Answers are the same.",
 )
 @click.option(
     "--timeout",
@@ -133,6 +142,7 @@ def _serve(
     cache_mb: int,
     concurrent: int,
     max_queue: int,
+    max_drafts: int,
     timeout: float,
     drain: float,
     cache_scope: Literal["key", "all"],
@@ -155,7 +165,7 @@ def _serve(
     settings = Settings(allowed, strict, cache_scope, seconds=timeout)
     state = State(Catalog(), settings, ready=False)
     files = None if cache_dir is None else FilesOfPages(cache_dir, cache_mb * 1_000_000)
-    limits = Limits(context, concurrent, max_queue, files=files)
+    limits = Limits(context, concurrent, max_queue, drafts=max_drafts, files=files)
 
     def load_all() -> None:
         for name, source in named.items():

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from tamiz.runtime.speculation.prices import CHOICES, Prices
 from tamiz.serving.recalled import Guesses
 
+#: Drafts that a run may verify, of all its answers.
+MOST = CHOICES[-1] - 1
 #: Drafts are verified where they promise this many times the tokens per second: it is an estimate.
 _GAIN = 1.05
 #: A draft that is right less often than this is not considered.
@@ -22,8 +24,9 @@ _HOPELESS = 0.05
 class Drafts:
     """Chooses drafts by the measured price of rows."""
 
-    def __init__(self) -> None:
-        """Knows no prices yet."""
+    def __init__(self, most: int = MOST) -> None:
+        """Knows no prices yet; a run verifies at most `most` drafts, 0 to `MOST`."""
+        self._most = most
         self._prices: dict[int, Prices] = {}
 
     def measured(self, answers: int, drafts: int, seconds: float) -> None:
@@ -39,7 +42,7 @@ class Drafts:
         prices = self._prices.get(len(texts))
         if prices is None or prices.step is None:
             return [[] for _ in texts]
-        counts = self._counts([text.chances(CHOICES[-1]) for text in texts], prices)
+        counts = self._counts([text.chances(self._most) for text in texts], prices)
         return [text.guess(count) for text, count in zip(texts, counts, strict=True)]
 
     def _counts(self, chances: list[list[float]], prices: Prices) -> list[int]:
@@ -49,7 +52,7 @@ class Drafts:
         counts = [0] * len(chances)
         waiting = [(-c[0], number) for number, c in enumerate(chances) if c and c[0] > _HOPELESS]
         heapq.heapify(waiting)
-        while waiting and sum(counts) < CHOICES[-1] - 1:
+        while waiting and sum(counts) < self._most:
             alive, number = heapq.heappop(waiting)
             tokens -= alive
             counts[number] += 1

@@ -23,7 +23,7 @@ from tamiz.runtime.model import Model
 from tamiz.runtime.sequence import check_tokens
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz.serving.answer import Answer
-from tamiz.serving.drafts import Drafts
+from tamiz.serving.drafts import MOST, Drafts
 from tamiz.serving.recalled import Pasts
 from tamiz.serving.requests import Failure, Job
 
@@ -41,6 +41,7 @@ class Limits:
         concurrent: Answers that run at once.
         queue: Jobs that may wait; more are refused.
         slowdown: See `tamiz.runtime.batching.batch.Batch`.
+        drafts: Guessed tokens that a run verifies, of all answers, 0 to `MOST`.
         files: Where kept prefixes outlive the server; None for memory only.
     """
 
@@ -48,6 +49,7 @@ class Limits:
     concurrent: int = 16
     queue: int = 256
     slowdown: float = 1.45
+    drafts: int = MOST
     files: FilesOfPages | None = None
 
 
@@ -82,7 +84,7 @@ class Engine:
         self.load = Load()
         self._model, self._tokenizer = model, tokenizer
         self._batch = Batch(model, limits.cache_tokens, limits.slowdown, True, limits.files)
-        self._drafts, self._pasts = Drafts(), Pasts()
+        self._drafts, self._pasts = Drafts(limits.drafts), Pasts()
         self._most = min(model.limit, self._batch.tokens)
         self._changed = threading.Condition()
         self._arrived: deque[Answer] = deque()

@@ -139,6 +139,16 @@ def test_drafts_do_not_change_answers(make: Make, model: Model) -> None:
     assert engine.load.accepted > 0
 
 
+def test_drafts_have_a_limit(make: Make, model: Model) -> None:
+    prompt = [7, 8, 9, 10] * 10
+    expected = list(model.generate(prompt, GREEDY, 200))
+    engine = make(drafts=0)
+    tokens, _, _ = submit(engine, prompt, GREEDY, 200).result()
+    assert [t.token for t in tokens] == expected
+    assert idle(engine)
+    assert (engine.load.drafted, engine.load.runs) == (0, len(expected))
+
+
 def test_earlier_answers_do_not_change_later_ones(make: Make, model: Model) -> None:
     engine = make()
     for number in range(6):  # as long as before, and cut elsewhere
