@@ -242,11 +242,23 @@ def test_speculation_shows_each_kind_of_answer(
 def test_other_benchmarks_show_their_numbers(
     results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store(results.RESULTS, "rows", "many_rows", {"rows": {"16": {"gflops": 12.5}}, "ok": True})
+    store(results.RESULTS, "rows", "other_rows", {"rows": {"16": {"gflops": 12.5}}, "ok": True})
     run(results, monkeypatch)
     page = (repository / "docs/results/index.md").read_text()
-    assert "## Many rows" in page
+    assert "## Other rows" in page
     assert "| rows 16 gflops | 12.5 |" in page
+
+
+def test_products_of_many_rows_show_their_part_of_the_peak(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product = {"ms": 9.5, "gop_s": 1520.0, "peak_percent": 73.1, "speed": [1.4, 1.3, 1.5]}
+    found = {"768x768": {"peak_gop_s": 2079.0, "sessions": {"q8_0": product}}}
+    store(results.RESULTS, "rows-1", "many-rows", found, shapes="mpnet", rows=1024, threads=2)
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| 768 × 768 | q8_0 | 9.50 | 1,520 | 73.1 | 1.40 |" in page
+    assert "1,024 rows, 2 threads. Peak: 2,079 to 2,079 × 10⁹" in page
 
 
 def test_quantisers_are_sorted_by_size(

@@ -46,12 +46,6 @@ _LEVELS = """\
 One bundle in the source format on each level of instructions, forced by `TAMIZ_ISA`, and llama.cpp
 compiled for the same level (`python -m benchmarks levels`). All take turns in one run."""
 
-_MCA = """\
-Cycles of products per byte of weights and row, as llvm-mca predicts them from the instructions that
-QEMU executes (`python -m benchmarks mca`); none of it ran on an ARM processor. Lower is better.
-Inputs of llama.cpp have 8 bits. Its dot product is that of weights as a file stores them, and its
-repacked kernel that of weights which it rearranges when it loads. LLVM takes the model of
-Cortex-A57 for Cortex-A76."""
 _ZEROS = """\
 A part of one decode step of a made decoder of 1B shape, with ReLU² and random int4 weights:
 `relu2` without a gate, `gated` with one. `down` skips the inputs of down that are 0, `up` also the
@@ -62,12 +56,6 @@ _ZEROS_COLUMNS = {
     "whole_cpu_ms": "whole, ms",
     "down_cpu_ratio": "down, times as fast",
     "chosen_cpu_ratio": "down and up, times as fast",
-}
-_MCA_COLUMNS = {
-    "tamiz, 16-bit inputs": ("tamiz_16_bits",),
-    "tamiz, 8-bit inputs": ("tamiz_8_bits",),
-    "llama.cpp, dot product": ("llama_cpp_dot",),
-    "llama.cpp, repacked": ("llama_cpp_gemv", "llama_cpp_gemm"),
 }
 
 
@@ -286,21 +274,6 @@ def levels_section(all_stored: list[Stored]) -> list[str]:
     for kind in ("decode", f"prefill of {PROMPT}"):
         head += [f"{kind}, tok/s", "times AVX2", "times llama.cpp"]
     return ["## Levels of instructions", _LEVELS, table(head, rows), *origins(all_stored)]
-
-
-def mca_section(all_stored: list[Stored]) -> list[str]:
-    """Predicted cycles of ARM's products, beside llama.cpp's."""
-    rows = []
-    for stored in all_stored:
-        cases: dict[tuple[str, ...], dict[str, float]] = {}
-        for row in stored.record["results"]:
-            case = (row["processor"], row["level"], str(row["rows"]), row["form"])
-            cases.setdefault(case, {})[row["name"]] = row["cycles_per_byte"]
-        for key, found in cases.items():
-            columns = [[found[n] for n in names if n in found] for names in _MCA_COLUMNS.values()]
-            rows.append([*key, *(number(c[0]) if c else "" for c in columns)])
-    head = ["processor", "level", "rows", "format", *_MCA_COLUMNS]
-    return ["## ARM's products by llvm-mca", _MCA, table(head, rows), *origins(all_stored)]
 
 
 def zeros_section(all_stored: list[Stored]) -> list[str]:

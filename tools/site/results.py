@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import charts
+from kernel_tables import many_rows_section, mca_section
 from loss_tables import (
     budgets_section,
     encoders_section,
@@ -33,7 +34,6 @@ from result_tables import (
     engines,
     foreign_section,
     levels_section,
-    mca_section,
     neighbour_section,
     number,
     other_section,
@@ -75,6 +75,7 @@ def page(found: dict[str, list[Stored]]) -> str:
         "peers": peers_section,
         "composition": composition_section,
         "levels": levels_section,
+        "many-rows": many_rows_section,
         "mca": mca_section,
         "genai-folder": foreign_section,
         "quantized-onnx": foreign_section,
