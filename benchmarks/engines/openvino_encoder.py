@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tamiz.evaluation.embeddings import Texts
+from tamiz.runtime.embedding.text_session import padded, padding_of
 
 if TYPE_CHECKING:
     from tamiz.runtime.embedding.encoder import Encoder, Float32
@@ -39,20 +40,27 @@ class OpenVinoEncoder:
         model = core.compile_model(folder / "openvino_model.xml", "CPU", options)
         self._request = model.create_infer_request()
         self._inputs = [each.get_any_name() for each in model.inputs]
-        self._modules = like.modules.directions()
+        self._modules, self._padding = like.modules.directions(), padding_of(like.bundle)
 
     def embeddings(self, rows: Texts) -> Float32:
-        """Embeddings of texts, each scaled to length 1: ``[texts, width]``."""
-        self._request.infer(feeds(self._inputs, rows), share_inputs=True)
+        """Embeddings of texts of one length, each scaled to length 1: ``[texts, width]``."""
+        return self._run(rows, np.ones_like(rows))
+
+    def encode(self, rows: Sequence[Sequence[int]]) -> Float32:
+        """Embeddings of texts of any lengths, each scaled to length 1: ``[texts, width]``."""
+        return self._run(*padded(rows, self._padding))
+
+    def _run(self, ids: Texts, mask: Texts) -> Float32:
+        self._request.infer(feeds(self._inputs, ids, mask), share_inputs=True)
         hidden: Float32 = self._request.get_output_tensor(0).data
-        found: Float32 = self._modules(hidden, np.ones_like(rows))
+        found: Float32 = self._modules(hidden, mask)
         return found
 
 
-def feeds(names: Sequence[str], ids: Texts) -> dict[str, Texts]:
+def feeds(names: Sequence[str], ids: Texts, mask: Texts) -> dict[str, Texts]:
     """What a model takes, of what there is."""
-    ones, zeros = np.ones_like(ids), np.zeros_like(ids)
-    given = {"input_ids": ids, "attention_mask": ones, "token_type_ids": zeros}
+    zeros = np.zeros_like(ids)
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": zeros}
     return {name: given[name] for name in names}
 
 
@@ -75,7 +83,8 @@ def models(reference: Path, work: Path, texts: Texts) -> dict[str, Path]:
 
         model = openvino.Core().read_model(default / "openvino_model.xml")
         names = [each.get_any_name() for each in model.inputs]
-        data = nncf.Dataset([feeds(names, row[np.newaxis]) for row in texts])
+        rows = [row[np.newaxis] for row in texts]
+        data = nncf.Dataset([feeds(names, row, np.ones_like(row)) for row in rows])
         done = nncf.quantize(
             model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=CALIBRATED
         )

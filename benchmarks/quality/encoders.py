@@ -36,6 +36,7 @@ from tamiz.runtime.embedding.encoder import Encoder, Float32
 from tamiz.runtime.session import load_session
 
 FLOAT32 = "float32"
+ONNX_RUNTIME_INT8 = "ONNX Runtime quantize_dynamic int8"
 #: Rounds in which every model runs once, and seconds between models: thread pools spin for a while.
 ROUNDS, PAUSE = 9, 0.05
 
@@ -128,7 +129,7 @@ def of_onnx_runtime(reference: Path, work: Path) -> dict[str, Path]:
         peers.quantize(reference, int4)
     paths = {"ONNX Runtime MatMulNBits": int4}
     for per_channel, scales in ((True, "an output"), (False, "a tensor")):
-        name = f"ONNX Runtime quantize_dynamic int8, one scale {scales}"
+        name = f"{ONNX_RUNTIME_INT8}, one scale {scales}"
         paths[name] = dynamically_quantized(reference, work, per_channel)
     return paths
 

@@ -2,7 +2,8 @@
 
     tamiz export all-mpnet-base-v2 -o mpnet
     tamiz build mpnet -o mpnet-q8
-    python -m benchmarks retrieval mpnet mpnet-q8 --text wikitext2-test.txt --json retrieval.json
+    python -m benchmarks retrieval mpnet mpnet-q8 --text wikitext2-test.txt \
+        --work work --openvino --json retrieval.json
 
 The text has articles with headings, as WikiText has them (``= Title =``, ``= = Section = =``). A
 query is the title of an article and that of one of its sections. The passages are the bodies of all
@@ -12,6 +13,10 @@ article, of two articles. Spearman's ρ is that of their cosines and of this ord
 scores of people in STS, and is not comparable with them. The interval is that of the difference to
 the first model: 5 % to 95 % of 1,000 samples of the queries or pairs with replacement. All models
 see the same tokens.
+
+With --work int8 of ONNX Runtime takes part, one scale an output, and with --openvino as well (needs
+openvino and nncf) OpenVINO in its default precision and in int8. Both make their models of the
+first bundle; those in --work are used again. Peers pad the texts of a run.
 """
 
 from __future__ import annotations
@@ -27,13 +32,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import record
+from benchmarks.engines import openvino_encoder
+from benchmarks.engines.openvino_encoder import CALIBRATED, OpenVinoEncoder
+from benchmarks.quality.encoders import ONNX_RUNTIME_INT8, dynamically_quantized, encoder
 from benchmarks.quality.quantisers import weight_bytes
+from tamiz.evaluation.embeddings import read_texts
+from tamiz.files.bundle import Bundle
 from tamiz.inference.embedding_model import EmbeddingModel
+from tamiz.inference.text_batches import TextSpeed, in_batches
+from tamiz.runtime.embedding.encoder import Encoder
 
 Floats = NDArray[np.float64]
+#: Embeddings of texts, each of length 1.
+Embed = Callable[[list[str]], NDArray[np.float32]]
 _HEADING = re.compile(r"^ ?((?:= )+)(.*?)((?: =)+) ?$")
 #: Words of a section that a search can find, and of a sentence of a pair.
 _FEWEST, _SENTENCE = 40, (8, 40)
+#: Texts of a run of a peer.
+_BATCH = 32
 #: NDCG looks at as many passages.
 _DEPTH = 10
 _SAMPLES = 1000
@@ -65,6 +81,13 @@ class Section:
 @click.option("--pairs", default=250, show_default=True, help="Pairs of each of the four kinds.")
 @click.option("--length", default=128, show_default=True, help="Tokens of a text at most.")
 @click.option("--threads", default=2, show_default=True)
+@click.option("--work", type=click.Path(path_type=Path), help="Keeps models of peers.")
+@click.option("--openvino", is_flag=True, help="Compare with OpenVINO, too; needs --work.")
+@click.option(
+    "--fitted-on",
+    type=click.Path(exists=True, path_type=Path),
+    help="Text that NNCF reads.  [default: --text]",
+)
 @click.option("--json", "output", type=click.Path(path_type=Path), help="Also write this file.")
 def main(
     bundles: tuple[Path, ...],
@@ -72,20 +95,36 @@ def main(
     pairs: int,
     length: int,
     threads: int,
+    work: Path | None,
+    openvino: bool,
+    fitted_on: Path | None,
     output: Path | None,
 ) -> None:
     """Compares BUNDLES of encoders; the first is the reference."""
+    if openvino and work is None:
+        raise click.UsageError("--openvino needs --work, a folder for its models")
+    load = Embedders(bundles[0], threads, length)
+    models = {bundle.name: (bundle, load.of_bundle) for bundle in bundles}
+    if work is not None:
+        work.mkdir(exist_ok=True)
+        folder = dynamically_quantized(bundles[0], work, per_channel=True)
+        models[f"{ONNX_RUNTIME_INT8}, one scale an output"] = (folder, load.of_onnx_runtime)
+    if openvino and work is not None:
+        dense = Bundle.open(bundles[0])
+        fitted = read_texts(fitted_on or text, dense, CALIBRATED, length, CALIBRATED)
+        made = openvino_encoder.models(bundles[0], work, fitted)
+        models |= {name: (folder, load.of_openvino) for name, folder in made.items()}
     sections = read_sections(text.read_text("utf-8"))
     first, second, kinds = sentence_pairs(sections, pairs)
     found: dict[str, dict[str, Any]] = {}
     reference: tuple[Floats, Floats] | None = None
-    for bundle in bundles:
-        model = EmbeddingModel.load(bundle, threads=threads, context=length)
-        gains = search_gains(model, sections)
-        cosines = np.vecdot(*(_unit(model, texts) for texts in (first, second)))
+    for name, (folder, embedder) in models.items():
+        embed = embedder(folder)
+        gains = search_gains(embed, sections)
+        cosines = np.vecdot(*map(embed, (first, second)))
         reference = reference or (gains, cosines)
-        found[bundle.name] = {
-            "mb": round(weight_bytes(bundle) / 1e6, 1),
+        found[name] = {
+            "mb": round(weight_bytes(folder) / 1e6, 1),
             "ndcg_10": round(float(gains.mean()), 4),
             "ndcg_10_difference": _interval(gains - reference[0], np.mean),
             "spearman": round(spearman(cosines, kinds), 4),
@@ -93,7 +132,7 @@ def main(
                 np.stack([cosines, reference[1], kinds], axis=1), _difference_of_spearman
             ),
         }
-        click.echo(f"{bundle.name:24} {found[bundle.name]}", err=True)
+        click.echo(f"{name:24} {found[name]}", err=True)
     if output is not None:
         counts = {"queries": len(sections), "pairs": len(kinds), "length": length}
         record.write(
@@ -160,10 +199,57 @@ def _kind(one: tuple[Section, int], other: tuple[Section, int, str]) -> int:
     return {0: -1, 1: 3}.get(apart, 2)
 
 
-def search_gains(model: EmbeddingModel, sections: list[Section]) -> Floats:
+@dataclass(frozen=True)
+class Embedders:
+    """Loads models, which all embed the tokens that the tokenizer of a dense bundle gives.
+
+    Attributes:
+        reference: The dense bundle.
+        threads: Threads of a run.
+        length: Tokens of a text at most.
+    """
+
+    reference: Path
+    threads: int
+    length: int
+
+    def of_bundle(self, folder: Path) -> Embed:
+        """A bundle with a tokenizer."""
+        model = EmbeddingModel.load(folder, threads=self.threads, context=self.length)
+        return lambda texts: model.embed(texts, normalize=True)
+
+    def of_onnx_runtime(self, folder: Path) -> Embed:
+        """A model of a quantiser of ONNX Runtime."""
+        dense, peer = (encoder(path, self.threads) for path in (self.reference, folder))
+        peer.modules = dense.modules
+        return self._padded(dense, peer.encode)
+
+    def of_openvino(self, folder: Path) -> Embed:
+        """A model of OpenVINO."""
+        dense = encoder(self.reference, self.threads)
+        return self._padded(dense, OpenVinoEncoder(folder, dense, self.threads).encode)
+
+    def _padded(
+        self, dense: Encoder, run: Callable[[list[list[int]]], NDArray[np.float32]]
+    ) -> Embed:
+        """Runs texts of similar lengths together."""
+        tokens = EmbeddingModel(dense, self.length)
+
+        def embed(texts: list[str]) -> NDArray[np.float32]:
+            rows = [tokens.encode(text) for text in texts]
+            found = np.zeros((len(rows), dense.width), np.float32)
+            for chosen in in_batches([len(row) for row in rows], _BATCH, None, TextSpeed()):
+                found[chosen] = run([rows[number] for number in chosen])
+            unit: NDArray[np.float32] = found / np.linalg.norm(found, axis=1, keepdims=True)
+            return unit
+
+        return embed
+
+
+def search_gains(embed: Embed, sections: list[Section]) -> Floats:
     """What each query adds to NDCG@10."""
-    passages = _unit(model, [section.body for section in sections])
-    queries = _unit(model, [f"{section.article}: {section.title}" for section in sections])
+    passages = embed([section.body for section in sections])
+    queries = embed([f"{section.article}: {section.title}" for section in sections])
     scores = queries @ passages.T
     rank = 1 + (scores > np.diag(scores)[:, None]).sum(axis=1)
     return np.where(rank <= _DEPTH, 1 / np.log2(1 + rank), 0.0)
@@ -179,10 +265,6 @@ def _ranks(x: NDArray[Any]) -> Floats:
     ends = np.cumsum(counts)
     found: Floats = (ends - (counts - 1) / 2)[place]
     return found
-
-
-def _unit(model: EmbeddingModel, texts: list[str]) -> NDArray[np.float32]:
-    return model.embed(texts, normalize=True)
 
 
 def _difference_of_spearman(rows: NDArray[Any]) -> float:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.quality import retrieval
+from benchmarks.quality.encoders import ONNX_RUNTIME_INT8
 from kit.encoders import write_encoder
 
 
@@ -60,7 +61,7 @@ def test_models_are_compared(tmp_path: Path) -> None:
     bundles = [str(tmp_path / "a")] * 2
     options = ["--text", tmp_path / "text", "--pairs", 5, "--length", 40]
     output = tmp_path / "out.json"
-    arguments = [*bundles, *map(str, options), "--json", str(output)]
+    arguments = [*bundles, *map(str, options), "--work", str(tmp_path / "w"), "--json", str(output)]
     done = CliRunner().invoke(retrieval.main, arguments, catch_exceptions=False)
     assert done.exit_code == 0
     stored = json.loads(output.read_text())
@@ -69,3 +70,14 @@ def test_models_are_compared(tmp_path: Path) -> None:
     row = stored["results"]["a"]
     assert 0 <= row["ndcg_10"] <= 1
     assert row["ndcg_10_difference"] == row["spearman_difference"] == [0, 0]
+    # The table of this model is no product, so the quantiser leaves it as it is.
+    assert stored["results"][f"{ONNX_RUNTIME_INT8}, one scale an output"] == row
+
+
+def test_openvino_needs_a_folder(tmp_path: Path) -> None:
+    write_encoder(tmp_path / "a")
+    (tmp_path / "text").write_text(TEXT)
+    arguments = [str(tmp_path / "a"), "--text", str(tmp_path / "text"), "--openvino"]
+    done = CliRunner().invoke(retrieval.main, arguments)
+    assert done.exit_code == 2
+    assert "--openvino needs --work" in done.output
