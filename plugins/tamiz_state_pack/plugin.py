@@ -59,7 +59,7 @@ STATE_PACK_MASK = api.Technique.of(
         summary="Skips the weights of what a ReLU made 0.",
         config=zero_mask.ZeroMaskConfig,
         standing=api.Standing.SITUATIONAL,
-        pays="Feed-forward blocks with a ReLU that leaves at most 0.3 of the activations.",
+        pays="Feed-forward blocks with a ReLU that leaves at most 0.2 of the activations.",
     ),
     api.Where(site_kinds={api.SiteKind.LINEAR}, tensors={"ffn_down"}),
     api.Claims(

@@ -78,10 +78,23 @@ def test_zeros_are_seen_in_the_samples() -> None:
     fit = zero_mask.fit(SITE, WEIGHT, relu(0.1), ZeroMaskConfig())
     assert fit.metrics["exact"] == 1
     assert fit.metrics["density"] == pytest.approx(0.1, abs=0.02)
-    with pytest.raises(FitError, match=r"0\.5\d of its inputs are not zero .* density 0\.3"):
-        zero_mask.fit(SITE, WEIGHT, relu(0.55), ZeroMaskConfig())
+    with pytest.raises(FitError, match=r"0\.5\d of its inputs are not zero .* density 0\.4$"):
+        zero_mask.fit(SITE, WEIGHT, relu(0.55), ZeroMaskConfig(density=0.4))
     with pytest.raises(FitError, match="nothing is known of its input"):
         zero_mask.fit(SITE, WEIGHT, None, ZeroMaskConfig())
+
+
+@pytest.mark.parametrize(("kept", "pays"), [(0.05, True), (0.1, True), (0.3, False)])
+def test_a_site_is_masked_where_skipping_was_measured_to_pay(kept: float, pays: bool) -> None:
+    if pays:
+        fit = zero_mask.fit(SITE, WEIGHT, relu(kept), ZeroMaskConfig())
+        assert fit.metrics["density"] <= zero_mask.PAYS
+        assert fit.attributes["density"] == zero_mask.MOST
+    else:
+        with pytest.raises(FitError, match=r"density 0\.2: skipping would not pay"):
+            zero_mask.fit(SITE, WEIGHT, relu(kept), ZeroMaskConfig())
+        asked = zero_mask.fit(SITE, WEIGHT, relu(kept), ZeroMaskConfig(density=0.4))
+        assert asked.attributes["density"] == 0.4
 
 
 def test_what_is_small_counts_as_zero_and_what_that_loses_is_told() -> None:
