@@ -35,7 +35,7 @@ from benchmarks.common import record
 from benchmarks.serving.own_server import own_server
 from benchmarks.serving.server_state import settle, watch
 from benchmarks.serving.serving_speed import SCHEMA, words
-from tamiz.system.open_files import raise_open_files
+from tamiz.platforms import raise_open_files
 
 if TYPE_CHECKING:
     import httpx

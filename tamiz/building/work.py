@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tamiz.files.errors import TamizError, naming
+from tamiz.platforms import held
 
 
 @contextmanager
@@ -19,18 +18,10 @@ def held_alone(work: Path, target: Path) -> Iterator[None]:
     """Makes the folder of the work and holds it; the system lets go when the process ends."""
     with naming(target):
         work.mkdir(parents=True, exist_ok=True)
-    handle = os.open(work, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = os.path.samestat(os.fstat(handle), os.stat(work))
-        except (BlockingIOError, FileNotFoundError):  # held, or just removed, by another build
-            held = False
-        if not held:
+    with held(work.resolve()) as alone:
+        if not alone:
             raise TamizError(f"{target}: another build is writing it, expected one at a time")
         yield
-    finally:
-        os.close(handle)
 
 
 def empty(folder: Path) -> None:

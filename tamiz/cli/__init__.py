@@ -28,6 +28,7 @@ from tamiz.files.errors import (
     did_you_mean,
     printable,
 )
+from tamiz.platforms import ENDING, send_again
 
 COMMANDS = (
     "export",
@@ -143,15 +144,15 @@ def _terminable() -> Iterator[None]:
 
     def end(_: int, frame: FrameType | None) -> None:
         if _is_importing(frame):
-            signal.setitimer(signal.ITIMER_REAL, _SECONDS_TO_WAIT)
+            send_again(_SECONDS_TO_WAIT)
         else:
             sys.exit(128 + signal.SIGTERM)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
+    before = {number: signal.signal(number, end) for number in ENDING}
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        send_again(0)
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -2,8 +2,9 @@
 
 The parent (`tamiz.evaluation.bench`) writes one JSON command a line and reads one JSON answer a
 line, so that rounds of several engines interleave while each keeps an honest resident set of its
-own. Only the standard library is imported here: `benchmarks/engines/peers.py` serves other engines,
-under other Python interpreters, through this module.
+own. Only the standard library and `tamiz.platforms` are imported here:
+`benchmarks/engines/peers.py` serves other engines, under other Python interpreters, through this
+module.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from tamiz.platforms import disk_reads, peak_rss
 
 if TYPE_CHECKING:
     from tamiz.files.bundle import Bundle
@@ -59,24 +62,6 @@ class TextEngine(Protocol):
         """Computes what the model gives for texts of one length."""
 
 
-def peak_rss() -> int:
-    """Peak resident set of this process, in bytes.
-
-    Linux: VmHWM, because ru_maxrss also counts the parent that this process was forked from.
-    """
-    try:
-        with open("/proc/self/status", encoding="ascii") as status:
-            for line in status:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    import resource
-
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
-
-
 def reads(counts: dict[str, Any]) -> dict[str, float]:
     """Totals of what this process read so far.
 
@@ -88,13 +73,10 @@ def reads(counts: dict[str, Any]) -> dict[str, float]:
         disk, such as pages of mapped weights that were not in memory; and ``faults``, how often a
         thread waited for such a page.
     """
-    import resource
-
-    block = 512  # of ru_inblock
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    disk, faults = disk_reads()
     ops = (op for part in counts.values() for op in part.values())
     weights = sum(sums.get("matmul.bytes_read", 0.0) for sums in ops)
-    return {"weights": weights, "disk": block * usage.ru_inblock, "faults": usage.ru_majflt}
+    return {"weights": weights, "disk": disk, "faults": faults}
 
 
 def prompt(length: int, vocabulary: int) -> list[int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+
+import psutil
 
 from tamiz.evaluation import probes
 from tamiz.evaluation.probes import Bytes, Probe
@@ -47,7 +48,7 @@ def measure() -> Profile:
     """
     weights = probes.weights(max(WORKING_SETS) * 1_000_000)
     for _ in range(_TRIES):
-        load = os.getloadavg()[0]
+        load = psutil.getloadavg()[0]
         measured = [_speed(threads, weights) for threads in sorted({1, cores()})]
         speeds = tuple(speed for speed, _ in measured)
         spread = max(spread for _, spread in measured)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tamiz.files.errors import naming
+from tamiz.platforms import held
 
 #: The folder in a scratch folder that is worked in, by `tamiz.files.bundle.writing` for one; a
 #: scratch folder for this folder may lie beside it.
@@ -44,16 +43,14 @@ def held_folder(place: Path) -> Iterator[Path]:
     while True:
         with naming(place):
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
-        handle = os.open(folder, os.O_RDONLY)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if folder.exists():  # no other process took it for a dead one's before it was locked
-            break
-        os.close(handle)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
+        with held(folder) as alone:
+            if not alone:  # another process took it for a dead one's before it was locked
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
 
 
 def is_scratch(path: Path) -> bool:
@@ -80,17 +77,10 @@ def _literal(name: str) -> str:
 
 def _remove_if_dead(folder: Path, place: Path) -> None:
     """Removes a folder that nobody holds and that holds nothing but what is written here."""
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # gone, or no folder of ours
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(OSError), held(folder) as alone:  # an error: gone, or no folder of ours
+        if not alone:
+            return
         names = (path.name for path in folder.iterdir())
         if all(name == WRITTEN or name.startswith(f".{WRITTEN}.tamiz-") for name in names):
             restore(folder / WRITTEN, place)
             shutil.rmtree(folder, ignore_errors=True)
-    except OSError:  # held by a live process, or gone
-        pass
-    finally:
-        os.close(handle)

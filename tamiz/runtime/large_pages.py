@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tamiz.files.errors import TamizError
 from tamiz.files.external_data import External
+from tamiz.platforms import anonymous_memory, total_memory
 from tamiz.system.memory import free_memory
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
@@ -116,9 +117,7 @@ def zeros(size: int) -> Bytes:
     if size < _PAGE or not available():
         whole, unit = np.zeros(size + _LINE, np.uint8), _LINE
     else:
-        memory = mmap.mmap(-1, size + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        whole, unit = np.frombuffer(memory, np.uint8), _PAGE
+        whole, unit = np.frombuffer(anonymous_memory(size + 2 * _PAGE), np.uint8), _PAGE
     start = -whole.ctypes.data % unit
     return whole[start : start + size]
 
@@ -135,7 +134,7 @@ def arrays(forms: Iterable[tuple[Sequence[int], type[np.generic]]]) -> list[NDAr
     named = [(tuple(shape), np.dtype(kind)) for shape, kind in forms]
     sizes = [math.prod(shape) * kind.itemsize for shape, kind in named]
     total = sum(map(aligned, sizes))
-    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    has = total_memory()
     if total > has:
         raise TamizError(
             f"a cache of {total / 1e9:,.1f} GB does not fit in the machine's {has / 1e9:,.1f} GB of"

@@ -18,13 +18,15 @@ import uvicorn
 from fastapi import FastAPI
 
 from tamiz.files.errors import TamizError
+from tamiz.platforms import own_address, raise_open_files
 from tamiz.serving.api.served import State
-from tamiz.system.open_files import raise_open_files
 
 #: Bytes of the headers of a request; connections at once; seconds that an idle one stays open.
 _HEADERS, _CONNECTIONS, _IDLE = 32 << 10, 4096, 30
 #: A family of addresses that names have and that the system does not, such as IPv6.
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+#: The family of Unix sockets, which Python lacks in Windows.
+_UNIX: int | None = getattr(socket, "AF_UNIX", None)
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def _bound(address: Address) -> list[socket.socket]:
 def _socket(family: int, place: Any) -> socket.socket:
     made = socket.socket(family)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        own_address(made)
         if family == socket.AF_INET6:  # the other family has a socket of its own
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind(place)
@@ -169,10 +171,12 @@ def _places(address: Address) -> Iterator[tuple[int, Any]]:
     if address.uds is None:
         yield from _places_of_host(address.host, address.port)
         return
+    if _UNIX is None:
+        raise TamizError(f"--uds: {address}: this system has no Unix sockets; try --port")
     with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISSOCK(address.uds.stat().st_mode) and not _answers(address.uds):
+        if stat.S_ISSOCK(address.uds.stat().st_mode) and not _answers(address.uds, _UNIX):
             address.uds.unlink()
-    yield socket.AF_UNIX, str(address.uds)
+    yield _UNIX, str(address.uds)
 
 
 def _places_of_host(host: str, port: int) -> Iterator[tuple[int, Any]]:
@@ -187,15 +191,15 @@ def _places_of_host(host: str, port: int) -> Iterator[tuple[int, Any]]:
         yield socket.AF_INET if version == 4 else socket.AF_INET6, (host, port)
 
 
-def _answers(path: Path) -> bool:
+def _answers(path: Path, family: int) -> bool:
     """Whether somebody listens on a Unix socket."""
-    with socket.socket(socket.AF_UNIX) as client:
+    with socket.socket(family) as client:
         return client.connect_ex(str(path)) == 0
 
 
 def _url(bound: socket.socket) -> str:
     name = bound.getsockname()
-    if bound.family == socket.AF_UNIX:
+    if bound.family == _UNIX:
         return f"unix:{name}"
     host, port = name[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

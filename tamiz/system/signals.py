@@ -7,20 +7,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tamiz.platforms import ENDING
+
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Holds back what ends the program: an import that it interrupts leaves half a module behind.
-
-    SIGALRM is the second try of a SIGTERM that met an import.
-    """
+    """Holds back what ends the program: an interrupted import leaves half a module behind."""
     if threading.current_thread() is not threading.main_thread():  # handlers run in the main one
         yield
         return
     held: list[int] = []
     before = {
         number: signal.signal(number, lambda received, _: held.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+        for number in (signal.SIGINT, *ENDING)
     }
     try:
         yield

@@ -22,6 +22,7 @@ TECHNIQUES = tuple(name for name, path in PACKAGES.items() if path.parent == ROO
 #: The rooms of `tamiz` from the ground up: a room imports itself and those before it.
 ROOMS = (
     "interface",
+    "platforms",
     "files",
     "system",
     "runtime",

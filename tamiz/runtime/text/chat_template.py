@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
-import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import IO, Any
 
 from tamiz.files.errors import TamizError
+from tamiz.platforms import OUT_OF_TIME
 from tamiz.runtime.text.tokenizer import Tokenizer, content
 
 #: What was said: ``{"role": "system" | "user" | "assistant" | …, "content": …}``, and whatever else
@@ -193,6 +193,11 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        assert self._child.stdout is not None
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        # A thread: Windows waits for a pipe no other way.
+        reader = (self._child.stdout, self._lines)
+        threading.Thread(target=_read_lines, args=reader, daemon=True).start()
         self.alive = True
         fixed = None if now is None else now.isoformat()
         limits = {"seconds": _SECONDS, "memory": _MEMORY}
@@ -215,30 +220,22 @@ class _Process:
         return str(answer["text"])
 
     def _exchange(self, request: bytes) -> dict[str, Any]:
-        pipes = self._child.stdin, self._child.stdout
-        assert pipes[0] is not None
-        assert pipes[1] is not None
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended; its exit code says why
+            self._child.stdin.write(request)
+            self._child.stdin.flush()
         try:
-            pipes[0].write(request)
-            pipes[0].flush()
-        except BrokenPipeError:  # the process has ended; its exit code says why
-            pass
-        end = time.monotonic() + _PATIENCE
-        data = bytearray()
-        while not data.endswith(b"\n"):
-            ready, _, _ = select.select([pipes[1]], [], [], max(0, end - time.monotonic()))
-            part = os.read(pipes[1].fileno(), 1 << 20) if ready else b""
-            if not part:
-                raise _Refused(self._reason(late=not ready))
-            data += part
-        answer: dict[str, Any] = json.loads(data)
+            line = self._lines.get(timeout=_PATIENCE)
+        except Empty:
+            raise _Refused(f"takes more than {_PATIENCE} s") from None
+        if not line:
+            raise _Refused(self._reason())
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _reason(self, late: bool) -> str:
-        """Why there is no answer."""
-        if late:
-            return f"takes more than {_PATIENCE} s"
-        if (code := self._child.wait()) == -signal.SIGPROF:
+    def _reason(self) -> str:
+        """Why the process has ended."""
+        if (code := self._child.wait()) == OUT_OF_TIME:
             return f"takes more than {_SECONDS:g} s"
         return f"ended the process that renders it (exit code {code})"
 
@@ -247,15 +244,26 @@ class _Process:
         self.alive = False
         self._child.kill()
         self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        if self._child.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._child.stdin.close()
 
     def __del__(self) -> None:
         """Ends the process; where `__init__` failed, there may be none."""
         if getattr(self, "alive", False):
             self.end()
+
+
+def _read_lines(pipe: IO[bytes], lines: SimpleQueue[bytes]) -> None:
+    """Reads whole lines until the process ends, then nothing; closes the pipe."""
+    line = bytearray()
+    with pipe:
+        while part := os.read(pipe.fileno(), 1 << 20):
+            line += part
+            if line.endswith(b"\n"):
+                lines.put(bytes(line))
+                line.clear()
+    lines.put(b"")
 
 
 def encode_chat(

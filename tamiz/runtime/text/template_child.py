@@ -2,7 +2,7 @@
 
 A template is a program that came with a model. jinja2 evaluates constant expressions while it
 compiles, and one call into C can run for hours, so compiling and rendering happen here, where the
-system ends what takes too long (SIGPROF) and refuses what takes too much (RLIMIT_AS).
+system ends what takes too long and refuses what takes too much (`tamiz.platforms`).
 
 Protocol: one JSON object per line. Requests: ``{"source", "now", "seconds", "memory"}`` once, then
 ``{"values"}`` per rendering. ``now`` is a time in ISO 8601, or null for the time of each rendering.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -26,6 +25,8 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 import jinja2.utils
+
+from tamiz.platforms import confine, limit_time
 
 #: Longest prompt, in characters.
 _LONGEST = 16 << 20
@@ -104,18 +105,9 @@ def _compile(source: str, now: str | None) -> jinja2.Template:
     return environment.from_string(source)
 
 
-def _limit_memory(growth: int) -> None:
-    """Limits the growth of this process, in bytes."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        size = int(file.read().split()[0]) * resource.getpagesize()
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = size + growth if hard == resource.RLIM_INFINITY else min(size + growth, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-
-
 def _attempt(work: Callable[[], str], seconds: float, memory: int) -> dict[str, str]:
     """The answer to a request; the system ends the process when its time limit is over."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    limit_time(seconds)
     try:
         text = work()
         if len(text) > _LONGEST:
@@ -128,16 +120,15 @@ def _attempt(work: Callable[[], str], seconds: float, memory: int) -> dict[str, 
     except Exception as error:  # a template can raise anything that its expressions raise
         return {"error": str(error)[:1000] or type(error).__name__}
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        limit_time(0)
 
 
 def main() -> None:
     """Compiles the template of the first line and renders the values of every other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     first = json.loads(sys.stdin.readline())
     seconds, memory = first["seconds"], first["memory"]
-    _limit_memory(memory)
+    confine(memory)
     compiled: list[jinja2.Template] = []
 
     def compile_source() -> str:
