@@ -310,6 +310,24 @@ def test_levels_show_their_ratios(
     assert "| a, CPU | portable | 20.0 |  |  | 100 |  |  |" in page
 
 
+def test_quotas_show_speeds_and_how_often_a_group_was_stopped(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, limited = made(60.0, 300.0).summary(), made(50.0, 270.0).summary()
+    once = {"decode_tok_s": {"128": 1.0}, "prefill_tok_s": {"512": 1.0}}
+    less = {"decode_tok_s": {"128": 0.8}, "prefill_tok_s": {"512": 0.9}}
+    engines = {
+        "free": {"speeds": free, "times free": once},
+        "limited": {"speeds": limited, "times free": less, "periods": 200, "stopped": 50},
+    }
+    found = {"quota": 1.0, "threads_chosen": 1, "engines": engines}
+    store(results.RESULTS, "quota-a", "quota", found, model="a")
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| a, CPU | 1 | free | 60.0 | 1.00 | 300 | 1.00 |  |" in page
+    assert "| a, CPU | 1 | limited | 50.0 | 0.800 | 270 | 0.900 | 25.0 |" in page
+
+
 def test_predicted_cycles_of_a_case_are_one_row(
     results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,41 +1,14 @@
-"""The tables of products alone, for the page of results."""
+"""The table of products alone, for the page of results."""
 
 from __future__ import annotations
 
-from result_tables import Stored, number, origin, origins, table
+from result_tables import Stored, number, origin, table
 
-_MCA = """\
-Cycles of products per byte of weights and row, as llvm-mca predicts them from the instructions that
-QEMU executes (`python -m benchmarks mca`); none of it ran on an ARM processor. Lower is better.
-Inputs of llama.cpp have 8 bits. Its dot product is that of weights as a file stores them, and its
-repacked kernel that of weights which it rearranges when it loads. LLVM takes the model of
-Cortex-A57 for Cortex-A76."""
 _MANY_ROWS = """\
 Products of many rows alone, beside MLAS' int8 as `quantize_dynamic` makes it, in one run
 (`python -m benchmarks many-rows`). The peak is what a loop of nothing but VPDPBUSD reached in that
 run; inputs of 16 bits need twice as many instructions for a product, and their percentage counts
 both. Times MLAS: median over rounds."""
-_MCA_COLUMNS = {
-    "tamiz, 16-bit inputs": ("tamiz_16_bits",),
-    "tamiz, 8-bit inputs": ("tamiz_8_bits",),
-    "llama.cpp, dot product": ("llama_cpp_dot",),
-    "llama.cpp, repacked": ("llama_cpp_gemv", "llama_cpp_gemm"),
-}
-
-
-def mca_section(all_stored: list[Stored]) -> list[str]:
-    """Predicted cycles of ARM's products, beside llama.cpp's."""
-    rows = []
-    for stored in all_stored:
-        cases: dict[tuple[str, ...], dict[str, float]] = {}
-        for row in stored.record["results"]:
-            case = (row["processor"], row["level"], str(row["rows"]), row["form"])
-            cases.setdefault(case, {})[row["name"]] = row["cycles_per_byte"]
-        for key, found in cases.items():
-            columns = [[found[n] for n in names if n in found] for names in _MCA_COLUMNS.values()]
-            rows.append([*key, *(number(c[0]) if c else "" for c in columns)])
-    head = ["processor", "level", "rows", "format", *_MCA_COLUMNS]
-    return ["## ARM's products by llvm-mca", _MCA, table(head, rows), *origins(all_stored)]
 
 
 def many_rows_section(all_stored: list[Stored]) -> list[str]:

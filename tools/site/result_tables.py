@@ -42,10 +42,6 @@ _NEIGHBOUR = """\
 One text in a run, alone and beside a program that spins on the last core (`python -m benchmarks
 neighbour`). Times are medians over rounds; the range is the quartiles of the ratios within rounds.
 Of two cores, a fair share of one and a half would explain a slowdown of 1.33."""
-_LEVELS = """\
-One bundle in the source format on each level of instructions, forced by `TAMIZ_ISA`, and llama.cpp
-compiled for the same level (`python -m benchmarks levels`). All take turns in one run."""
-
 _ZEROS = """\
 A part of one decode step of a made decoder of 1B shape, with ReLU² and random int4 weights:
 `relu2` without a gate, `gated` with one. `down` skips the inputs of down that are 0, `up` also the
@@ -256,24 +252,6 @@ def batch_section(all_stored: list[Stored]) -> list[str]:
             rows.append([stored.measured, sequences, *cells])
     head = ["model", "sequences", "all together, tok/s", "times one alone", "equal answers"]
     return ["## Several sequences at once", _BATCH, table(head, rows), *origins(all_stored)]
-
-
-def levels_section(all_stored: list[Stored]) -> list[str]:
-    """Speed by level of instructions."""
-    rows = []
-    for stored in all_stored:
-        for level, found in stored.record["results"]["levels"].items():
-            cells = [stored.measured, level]
-            for key in ("decode_tok_s", "prefill_tok_s"):
-                for one in ("tamiz", "times avx2", "times llama.cpp"):
-                    speeds = found.get(one, {}).get(key, {})
-                    length = PROMPT if key == "prefill_tok_s" else min(speeds, key=int, default="")
-                    cells.append(number(speeds[length]) if length in speeds else "")
-            rows.append(cells)
-    head = ["model", "level"]
-    for kind in ("decode", f"prefill of {PROMPT}"):
-        head += [f"{kind}, tok/s", "times AVX2", "times llama.cpp"]
-    return ["## Levels of instructions", _LEVELS, table(head, rows), *origins(all_stored)]
 
 
 def zeros_section(all_stored: list[Stored]) -> list[str]:

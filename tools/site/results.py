@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import charts
-from kernel_tables import many_rows_section, mca_section
+from kernel_tables import many_rows_section
 from loss_tables import (
     budgets_section,
     encoders_section,
@@ -24,6 +24,7 @@ from loss_tables import (
     retrieval_section,
     unseen_section,
 )
+from processor_tables import levels_section, mca_section, quota_section
 from result_tables import (
     PROMPT,
     Stored,
@@ -33,7 +34,6 @@ from result_tables import (
     composition_section,
     engines,
     foreign_section,
-    levels_section,
     neighbour_section,
     number,
     other_section,
@@ -77,6 +77,7 @@ def page(found: dict[str, list[Stored]]) -> str:
         "levels": levels_section,
         "many-rows": many_rows_section,
         "mca": mca_section,
+        "quota": quota_section,
         "genai-folder": foreign_section,
         "quantized-onnx": foreign_section,
         "budgets": budgets_section,
