@@ -17,8 +17,8 @@ _TAG = "tamiz.session"
 
 def library_path() -> str:
     """Returns the path of the library for `SessionOptions.register_custom_ops_library`."""
-    name = "libtamiz_ops.dylib" if sys.platform == "darwin" else "libtamiz_ops.so"
-    return str(Path(__file__).with_name(name))
+    suffix = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
+    return str(Path(__file__).with_name(f"libtamiz_ops.{suffix}"))
 
 
 def register(session_options: onnxruntime.SessionOptions) -> None:
