@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from tamiz_exporters.checked_file import CheckedFile
+from tamiz_exporters.i2_s import I2_S, i2_s_bytes, tq2_0_of_i2_s
 from tamiz_exporters.stored_tensor import StoredTensor
 
 _SCALARS = {
@@ -29,6 +30,8 @@ _SCALARS = {
     GGUFValueType.INT64: "<i8",
     GGUFValueType.FLOAT64: "<f8",
 }
+#: How a tensor is stored; None for I2_S, which gguf does not know.
+_Kind = GGMLQuantizationType | None
 _MIN_KEY_VALUE = 8 + 4 + 1
 _MIN_TENSOR_INFO = 8 + 4 + 8 + 4 + 8
 _MAX_DIMS = 4
@@ -143,7 +146,7 @@ class GgufFile(CheckedFile):
             return [self._string(f"{key}[{index}]") for index in range(length)]
         return np.frombuffer(self.bytes, dtype, length, self.take(length * dtype.itemsize, key))
 
-    def _read_tensor_info(self) -> tuple[str, tuple[int, ...], GGMLQuantizationType, int]:
+    def _read_tensor_info(self) -> tuple[str, tuple[int, ...], _Kind, int]:
         name = self._name("tensor name")
         n_dims = self.number("<I", f"tensor {name}: n_dims")
         if not 1 <= n_dims <= _MAX_DIMS:
@@ -154,7 +157,7 @@ class GgufFile(CheckedFile):
                 self.fail(f"tensor {name}: dims[{axis}]", str(dim), "1 to 2^63 - 1")
         number = self.number("<I", f"tensor {name}: type")
         try:
-            kind = GGMLQuantizationType(number)
+            kind = None if number == I2_S else GGMLQuantizationType(number)
         except ValueError:
             self.fail(f"tensor {name}: type", str(number), "a known ggml type")
         return name, tuple(reversed(dims)), kind, self.number("<Q", f"tensor {name}: offset")
@@ -165,7 +168,7 @@ class GgufFile(CheckedFile):
             self.fail("general.alignment", str(alignment), "a power of two")
         return int(alignment)
 
-    def _map_tensors(self, infos: list[tuple[str, tuple[int, ...], Any, int]]) -> None:
+    def _map_tensors(self, infos: list[tuple[str, tuple[int, ...], _Kind, int]]) -> None:
         alignment = self._alignment()
         start = -(-self.offset // alignment) * alignment
         end_of_previous, previous = 0, ""
@@ -174,9 +177,7 @@ class GgufFile(CheckedFile):
                 self.fail(f"tensor {name}: offset", str(offset), f"a multiple of {alignment}")
             if offset < end_of_previous:
                 self.fail(f"tensor {name}: offset", str(offset), f"no overlap with {previous}")
-            row_bytes = self._row_bytes(name, shape, kind)
-            rows = math.prod(shape[:-1])
-            end_of_previous, previous = offset + rows * row_bytes, name
+            end_of_previous, previous = offset + self._bytes(name, shape, kind), name
             if start + end_of_previous > self.size:
                 self.fail(
                     f"tensor {name}: data",
@@ -186,14 +187,34 @@ class GgufFile(CheckedFile):
         for name, shape, kind, offset in infos:
             if name in self.tensors:
                 self.fail(f"tensor {name}", "the name twice", "every name once")
-            rows, row_bytes = math.prod(shape[:-1]), self._row_bytes(name, shape, kind)
-            data = np.frombuffer(self.bytes, np.uint8, rows * row_bytes, start + offset)
-            self.tensors[name] = StoredTensor(name, shape, kind, data.reshape(rows, row_bytes))
+            count = self._bytes(name, shape, kind)
+            data = np.frombuffer(self.bytes, np.uint8, count, start + offset)
+            if kind is None:
+                self.tensors[name] = self._ternary(name, shape, data)
+            else:
+                rows = data.reshape(math.prod(shape[:-1]), -1)
+                self.tensors[name] = StoredTensor(name, shape, kind, rows)
 
-    def _row_bytes(self, name: str, shape: tuple[int, ...], kind: GGMLQuantizationType) -> int:
-        block, block_bytes = GGML_QUANT_SIZES[kind]
+    def _ternary(self, name: str, shape: tuple[int, ...], data: np.ndarray) -> StoredTensor:
+        """A tensor of type I2_S, which is read as TQ2_0."""
+
+        def fail(part: str, found: Any, expected: str) -> NoReturn:
+            self.fail(f"tensor {name}: {part}", found, expected)
+
+        def read() -> np.ndarray:
+            return tq2_0_of_i2_s(data, math.prod(shape[:-1]), shape[-1], fail)
+
+        return StoredTensor(name, shape, GGMLQuantizationType.TQ2_0, read=read)
+
+    def _bytes(self, name: str, shape: tuple[int, ...], kind: _Kind) -> int:
+        """Bytes of a tensor."""
+        whole = GGMLQuantizationType.TQ2_0 if kind is None else kind
+        block, block_bytes = GGML_QUANT_SIZES[whole]
         if shape[-1] % block:
-            self.fail(
-                f"tensor {name}: dims[0]", str(shape[-1]), f"a multiple of {block} for {kind.name}"
-            )
-        return shape[-1] // block * block_bytes
+            named = "I2_S" if kind is None else kind.name
+            found = str(shape[-1])
+            self.fail(f"tensor {name}: dims[0]", found, f"a multiple of {block} for {named}")
+        rows = math.prod(shape[:-1])
+        if kind is None:
+            return i2_s_bytes(rows, shape[-1])
+        return rows * (shape[-1] // block) * block_bytes
