@@ -324,7 +324,7 @@ def test_quotas_show_speeds_and_how_often_a_group_was_stopped(
     store(results.RESULTS, "quota-a", "quota", found, model="a")
     run(results, monkeypatch)
     page = (repository / "docs/results/index.md").read_text()
-    assert "| a, CPU | 1 | free | 60.0 | 1.00 | 300 | 1.00 |  |" in page
+    assert "| a, CPU |  | free | 60.0 | 1.00 | 300 | 1.00 |  |" in page
     assert "| a, CPU | 1 | limited | 50.0 | 0.800 | 270 | 0.900 | 25.0 |" in page
 
 

@@ -67,13 +67,14 @@ def quota_section(all_stored: list[Stored]) -> list[str]:
         results = stored.record["results"]
         base, *_ = results["engines"]
         for name, found in results["engines"].items():
-            cells = [stored.measured, f"{results['quota']:g}", name]
+            quota = f"{results['quota']:g}" if "periods" in found else ""
+            cells = [stored.measured, quota, name]
             for key in ("decode_tok_s", "prefill_tok_s"):
                 speeds, times = found["speeds"][key], found[f"times {base}"][key]
                 length = PROMPT if key == "prefill_tok_s" else min(speeds, key=int)
                 cells += [number(speeds[length]), number(times[length])]
             share = 100 * found["stopped"] / found["periods"] if "periods" in found else None
             rows.append([*cells, "" if share is None else number(share)])
-    head = ["model", "quota", "threads", "decode, tok/s", "times no quota"]
+    head = ["model", "quota, cores", "threads", "decode, tok/s", "times no quota"]
     head += [f"prefill of {PROMPT}, tok/s", "times no quota", "periods stopped, %"]
     return ["## Quotas of processor time", _QUOTA, table(head, rows), *origins(all_stored)]
