@@ -191,20 +191,25 @@ def make_job(served: ServedDecoder, turn: Turn, wish: Wish) -> Job:
         top_logprobs=wish.top_logprobs,
         matcher=_matcher(served, turn, wish),
         scope=wish.scope,
-        shown=harmony.TAGS if turn.harmony else frozenset(),
+        shown=_tags(served, turn),
         deadline=None if wish.seconds is None else time.monotonic() + wish.seconds,
     )
 
 
+def _tags(served: ServedDecoder, turn: Turn) -> frozenset[str]:
+    """Names of the tokens by which the answer's text is sorted."""
+    if turn.harmony:
+        return harmony.TAGS
+    return served.form.tags if turn.tools.allowed else frozenset()
+
+
 def _matcher(served: ServedDecoder, turn: Turn, wish: Wish) -> Matcher | None:
     try:
-        if turn.tools.required and turn.harmony:
-            ids = served.tokenizer.ids_of(harmony.TAGS)
-            return served.grammars.lark(harmony.grammar(turn.tools.allowed, ids))
         if turn.tools.required:
-            return served.grammars.lark(
-                served.form.grammar(turn.tools.allowed, turn.parallel is True)
-            )
+            tools, ids = turn.tools.allowed, served.tokenizer.ids_of(_tags(served, turn))
+            if turn.harmony:
+                return served.grammars.lark(harmony.grammar(tools, ids))
+            return served.grammars.lark(served.form.grammar(tools, turn.parallel is True, ids))
         if wish.grammar is None:
             return None
         kind, contents = wish.grammar

@@ -7,7 +7,8 @@ from a request, so it is not trusted: compiling and matching are bounded by `LIM
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import llguidance.numpy as bits
@@ -35,6 +36,20 @@ LIMITS = LLParserLimits(
     max_grammar_size=500_000,
     precompute_large_lexemes=False,
 )
+
+
+def literal(text: str, ids: Mapping[str, int]) -> str:
+    """Text in llguidance's form of Lark, in which the tags of a form are tokens.
+
+    llguidance reads the tags of forced text as such tokens, too, but only a token satisfies it.
+
+    Args:
+        text: The text.
+        ids: Tokens of tags, by name; a tag that is no token is text.
+    """
+    names = "|".join(map(re.escape, ids)) or "(?!)"
+    parts = [part for part in re.split(f"({names})", text) if part]
+    return " ".join(f"<[{ids[part]}]>" if part in ids else json.dumps(part) for part in parts)
 
 
 class Grammars:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tamiz.runtime.text.stream import possible_beginning
-from tamiz.serving.grammar import JSON_STYLE
+from tamiz.serving.grammar import JSON_STYLE, literal
 from tamiz.serving.parts import Kind, Part
 from tamiz.serving.tool_calls import Call, Tool, closed
 
@@ -55,19 +55,16 @@ def grammar(tools: Sequence[Tool], ids: Mapping[str, int]) -> str:
         ids: Tokens of the form's tags, by name; a tag that is no token is written as text.
     """
 
-    def tag(name: str) -> str:
-        return f"<[{ids[name]}]>" if name in ids else json.dumps(name)
-
     calls, rules = [], []
     for number, tool in enumerate(tools):
         calls.append(f"call_{number}")
-        head = json.dumps(f"commentary to=functions.{tool.name} ")
+        head = literal(f"commentary to=functions.{tool.name} {_CONSTRAIN}json{_MESSAGE}", ids)
         schema = closed(tool.parameters) | {"x-guidance": JSON_STYLE}
         rules.append(
-            f'call_{number}: {head} {tag(_CONSTRAIN)} "json" {tag(_MESSAGE)} arguments_{number}\n'
+            f"call_{number}: {head} arguments_{number}\n"
             f"arguments_{number}: %json {json.dumps(schema)}\n"
         )
-    return f"start: {tag(_CHANNEL)} ({' | '.join(calls)})\n{''.join(rules)}"
+    return f"start: {literal(_CHANNEL, ids)} ({' | '.join(calls)})\n{''.join(rules)}"
 
 
 class HarmonyParts:

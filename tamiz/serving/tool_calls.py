@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tamiz.files.errors import TamizError
-from tamiz.serving.grammar import JSON_STYLE
+from tamiz.serving.grammar import JSON_STYLE, literal
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,25 @@ class ToolForm:
         """The form that a chat template shows; that of Hermes and Qwen where it shows none."""
         return next((form for form in FORMS if form.shown_by in template), FORMS[0])
 
-    def grammar(self, tools: Sequence[Tool], several: bool) -> str:
-        """A grammar, in llguidance's form of Lark, of an answer that is one call, or several."""
+    @property
+    def tags(self) -> frozenset[str]:
+        """What stands around a call; many vocabularies have a token for each tag."""
+        return frozenset(tag for tag in (self.begin.strip(), self.end.strip()) if tag)
+
+    def grammar(self, tools: Sequence[Tool], several: bool, ids: Mapping[str, int]) -> str:
+        """A grammar, in llguidance's form of Lark, of an answer that is one call, or several.
+
+        Args:
+            tools: What may be called.
+            several: Whether more calls may follow.
+            ids: Tokens of the form's tags, by name; a tag that is no token is written as text.
+        """
         call: dict[str, Any] = {"anyOf": [self._schema(tool) for tool in tools]}
         if self.is_list:
             call = {"type": "array", "items": call, "minItems": 1}
             call |= {} if several else {"maxItems": 1}
         call["x-guidance"] = JSON_STYLE
-        begin, end = json.dumps(self.begin), json.dumps(self.end)
+        begin, end = literal(self.begin, ids), literal(self.end, ids)
         one = f"{begin} call {end}" if self.begin else "call"
         more = f' ("\\n" {one})*' if several and self.begin and not self.is_list else ""
         return f"start: {one}{more}\ncall: %json {json.dumps(call)}\n"

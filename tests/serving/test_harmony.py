@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from kit import chain
-from tamiz.files.bundle import Source, write_manifest
+from kit.tagged import ids_of, tagged
 from tamiz.runtime.model import Model
 from tamiz.runtime.text.chat_template import ChatTemplate
 from tamiz.serving import harmony
@@ -172,11 +170,8 @@ def test_reasoning_and_calls_of_earlier_turns_reach_the_template() -> None:
     assert harmony.adapted(messages[:1]) == messages[:1]
 
 
-#: Tokens of the form in the tiny model's vocabulary, in place of bytes that no text here has.
-IDS = {
-    tag: chain.TOKENS.index(letter)
-    for tag, letter in zip(sorted(harmony.TAGS), "ùúûüýþÿ", strict=True)
-}
+#: Tokens of the form in the tiny model's vocabulary.
+IDS = ids_of(harmony.TAGS)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["control tokens", "shown tokens"])
@@ -184,20 +179,8 @@ def client(
     request: pytest.FixtureRequest, tiny: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TestClient]:
     """A server of a tiny model whose vocabulary has the form's tokens in place of some bytes."""
-    folder = shutil.copytree(tiny, tmp_path_factory.mktemp("harmony") / "tiny")
-    description = chain.read(folder, "tokenizer")
-    vocabulary = description["model"]["vocab"]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    for tag, number in IDS.items():
-        del vocabulary[chain.TOKENS[number]]
-        vocabulary[tag] = number
-        added = {"id": number, "content": tag, "special": request.param, **flags}
-        description["added_tokens"].append(added)
-    settings = {**chain.read(folder, "tokenizer_config"), "chat_template": TEMPLATE}
-    (folder / "tokenizer.json").write_text(json.dumps(description), "utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
-    source = Source("changed by a test")
-    write_manifest(folder, "built", source, kv_cache="shared", equal_runs=True)
+    place = tmp_path_factory.mktemp("harmony") / "tiny"
+    folder = tagged(tiny, place, harmony.TAGS, request.param, TEMPLATE)
     catalog = Catalog()
     catalog.add(ServedDecoder.start("tiny", Model.load(folder, 2), Limits(2048)))
     with TestClient(make_app(State(catalog, Settings()))) as served:
