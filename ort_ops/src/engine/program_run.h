@@ -88,6 +88,7 @@ class Program::Team {
   int next_phase_ = 0;
   int phase_ = 0;  // the phase that the round runs
   uint64_t rounds_started_ = 0;
+  size_t expected_ = 1;  // threads that took part in the caller's last region
   std::array<Share, kShares> shares_;
   std::atomic<size_t> share_count_{1};
   std::atomic<size_t> threads_{0};  // that entered this region

@@ -21,13 +21,18 @@ inline void pause() {
 #endif
 }
 
-/// Lets threads of the pool sleep before a region, while another program shares their cores.
+/// What a thread remembers of the regions that it has opened.
 ///
-/// The system takes turns of some milliseconds. A thread that loses its core inside of a task holds
-/// up all others until its next turn. A thread that has slept takes part as soon as it gets a core,
+/// How many threads came, as the first rounds of the next region are shared out before any comes.
+///
+/// Whether another program shares the cores: threads of the pool then sleep before a region. The
+/// system takes turns of some milliseconds. A thread that loses its core inside of a task holds up
+/// all others until its next turn. A thread that has slept takes part as soon as it gets a core,
 /// and then has a whole turn; until it does, the others run its tasks.
-class SharedCores {
+class Regions {
  public:
+  size_t threads() const { return threads_; }
+
   /// Waits longer than idle threads of a pool spin (tamiz/runtime/session.py), if cores are shared.
   void wait_for_sleep() const {
     constexpr auto kWait = std::chrono::microseconds(30);
@@ -36,15 +41,18 @@ class SharedCores {
     while (Clock::now() - begin < kWait) pause();
   }
 
-  /// Takes how long the first thread that left a region waited for the others. Tasks are shorter
-  /// than a millisecond; a false alarm costs the wait before some regions.
-  void region_ended(Clock::duration waited) {
+  /// Takes how many threads took part in a region, and how long the first one that left it waited
+  /// for the others. Tasks are shorter than a millisecond; a false alarm costs the wait before some
+  /// regions.
+  void ended(size_t threads, Clock::duration waited) {
     constexpr auto kLongest = std::chrono::milliseconds(1);
     constexpr auto kRemembered = std::chrono::milliseconds(200);
+    threads_ = threads;
     if (waited > kLongest) until_ = Clock::now() + kRemembered;
   }
 
  private:
+  size_t threads_ = 1;
   Clock::time_point until_{};
 };
 
@@ -52,15 +60,16 @@ class SharedCores {
 
 void Program::Team::run(Host& host) {
   static const size_t workers = std::max(1u, std::thread::hardware_concurrency());
-  thread_local SharedCores cores;
+  thread_local Regions regions;
+  expected_ = regions.threads();
   start_next_round();
   while (round_.load(std::memory_order_relaxed) != kFinished) {
     disbands_.store(false, std::memory_order_relaxed);
     threads_.store(0, std::memory_order_relaxed);
     left_.store(kNone, std::memory_order_relaxed);
-    cores.wait_for_sleep();
+    regions.wait_for_sleep();
     host.parallel_for(workers, [](void* self, size_t) { static_cast<Team*>(self)->work(); }, this);
-    cores.region_ended(Clock::now().time_since_epoch() - Clock::duration(left_));
+    regions.ended(threads_, Clock::now().time_since_epoch() - Clock::duration(left_));
   }
   if (failed_.load(std::memory_order_relaxed)) throw Error(message_);
 }
@@ -195,7 +204,9 @@ void Program::Team::start_next_round() {
 
 void Program::Team::start_round(size_t tasks) {
   const uint64_t round = ++rounds_started_ << 32;
-  const size_t threads = threads_.load(std::memory_order_relaxed);
+  // One share for all would let threads take turns at it: each then writes lines beside those of
+  // the others, and neighbours in memory wait for each other's caches.
+  const size_t threads = std::max(expected_, threads_.load(std::memory_order_relaxed));
   const size_t count = std::clamp(threads, size_t{1}, kShares);
   share_count_.store(count, std::memory_order_relaxed);
   running_.store(tasks, std::memory_order_relaxed);

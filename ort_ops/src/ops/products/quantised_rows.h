@@ -48,10 +48,12 @@ inline auto quantizer(const MatMulKernels& kernels, int bits) {
                       : kernels.quantize_twice;
 }
 
-/// Rows that one task quantises.
+/// Rows that one task quantises: whole blocks where they are as many, since the rows of a block
+/// share cache lines.
 inline int64_t rows_of_task(int64_t k) {
   constexpr int64_t kTaskInputs = 16384;  // some microseconds
-  return std::max(kTaskInputs / k, int64_t{1});
+  const int64_t rows = std::max(kTaskInputs / k, int64_t{1});
+  return rows < kRowsTogether ? rows : rows / kRowsTogether * kRowsTogether;
 }
 
 /// Tasks that quantise `rows` rows.
