@@ -1,7 +1,8 @@
 """Runs one benchmark, `python -m benchmarks NAME [options]`; without a name lists all.
 
-A benchmark is a module of a room with a function or click command `main`. Its name is the module's,
-with dashes, and its title the first line of its docstring.
+`all` runs those of the page of results. A benchmark is a module of a room with a function or click
+command `main`. Its name is the module's, with dashes, and its title the first line of its
+docstring.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import click
 
 from tamiz.files.errors import TamizError
 
+#: Runs the others.
+_ALL = "all"
 ROOMS = ("engines", "quality", "techniques", "kernels", "serving")
 
 
@@ -39,10 +42,10 @@ def run(name: str, arguments: list[str]) -> None:
         TamizError: There is no benchmark of this name.
     """
     known = titles()
-    if name not in known:
+    if name not in known and name != _ALL:
         raise TamizError(f"no benchmark {name!r}; `python -m benchmarks` lists them")
-    room, _ = known[name]
-    main = importlib.import_module(f"benchmarks.{room}.{name.replace('-', '_')}").main
+    place = name if name == _ALL else f"{known[name][0]}.{name.replace('-', '_')}"
+    main = importlib.import_module(f"benchmarks.{place}").main
     program = f"python -m benchmarks {name}"
     sys.argv = [program, *arguments]
     main(prog_name=program) if isinstance(main, click.Command) else main()
@@ -53,6 +56,7 @@ def listing() -> str:
     known = titles()
     width = max(map(len, known))
     lines = ["python -m benchmarks NAME [options]; NAME --help describes the options."]
+    lines += ["", f"  {_ALL:{width}}  Runs those of the page of results, on one commit."]
     for room in ROOMS:
         rows = [f"  {n:{width}}  {title}" for n, (of, title) in known.items() if of == room]
         lines += ["", f"{room}:", *rows]

@@ -19,6 +19,8 @@ import psutil
 
 import tamiz_ops
 
+#: Generations of AMD's processors, by family and whether they have AVX-512.
+_ZEN = {("25", False): "Zen 3", ("25", True): "Zen 4", ("26", True): "Zen 5"}
 #: Distributions whose versions a result depends on.
 DISTRIBUTIONS = ("tamiz", "tamiz-ops", "onnxruntime", "numpy", "gguf")
 
@@ -82,16 +84,20 @@ def version_of(python: str, distribution: str) -> str:
 
 
 def commit() -> str:
-    """The commit of this checkout, with ``+`` where files differ from it."""
-    here = Path(__file__).parent
+    """The commit of this checkout, with ``+`` where files but results differ from it."""
+    tracked = ("status", "--porcelain", "--untracked-files=no", "--", ":/", ":/!*/results")
     try:
-        told = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"],
-            cwd=here, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        name, changes = _git("rev-parse", "--short=10", "HEAD"), _git(*tracked)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return told.stdout.strip()
+    return f"{name}+" if changes else name
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
 
 
 def earlier(path: Path | None) -> dict[str, Any]:
@@ -111,9 +117,15 @@ def _plain(value: Any) -> Any:
 
 
 def _processor() -> str:
+    """Its name, and its kind where a name such as AMD EPYC stands for several."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         return platform.processor()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor())
+    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name = told.get("model name", platform.processor())
+    if told.get("vendor_id") != "AuthenticAMD":
+        return name
+    family = told.get("cpu family"), "avx512f" in told.get("flags", "")
+    kind = _ZEN.get(family)
+    return name if kind is None else f"{name} ({kind})"

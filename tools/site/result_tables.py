@@ -137,11 +137,12 @@ def origin(stored: Stored) -> str:
 
 
 def by_processor(all_stored: list[Stored]) -> dict[str, list[Stored]]:
-    """Files by processor; the first one is that of the chart and of the README."""
+    """Files by processor, the last measured one first: that of the chart and of the README."""
     found: dict[str, list[Stored]] = {}
     for stored in all_stored:
         found.setdefault(stored.processor, []).append(stored)
-    return found
+    dates = {name: max(s.record["date"] for s in group) for name, group in found.items()}
+    return dict(sorted(found.items(), key=lambda item: dates[item[0]], reverse=True))
 
 
 def peers_section(all_stored: list[Stored]) -> list[str]:

@@ -1,0 +1,300 @@
+"""Runs what the page of results is made of, one benchmark after the other, on one commit.
+
+    python -m benchmarks all --models FOLDER --work FOLDER [--text FILE] [--python PEER=PATH …]
+
+FOLDER of models has the files and folders of `SOURCES` by these names, or links to them. Bundles
+that benchmarks read are built once, in the folder of work. A result whose file has this commit and
+processor is not measured again, so that an interrupted run goes on. What lacks a model, a text or
+an interpreter is named in the end, and not stored. Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from benchmarks.common import record
+from benchmarks.serving.own_server import own_server
+from tamiz.files.errors import TamizError
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What the models are called, by their names in `RUNS`.
+SOURCES = {
+    "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "gemma": "gemma-3-270m-q4_k_m.gguf",
+    "qwen05": "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    "qwen15": "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+    "minilm": "all-MiniLM-L6-v2",
+    "mpnet": "all-mpnet-base-v2",
+}
+#: How each kind of bundle is built of the dense one, by its name in `RUNS`.
+BUILDS = {
+    "stored": [],
+    "bytes": ["--activation-bits=8", "--max-dppl=off", "--min-cosine=off"],
+    "q8_0": ["--block-quant-format=q8_0", "--activation-bits=16"],
+    "q8_0-bytes": ["--block-quant-format=q8_0", "--activation-bits=8"],
+}
+#: Writes the folder that OpenVINO reads, of a GGUF.
+_TO_OPENVINO = """
+import sys, openvino_genai
+openvino_genai.LLMPipeline(sys.argv[1], "CPU", enable_save_ov_model=True)
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A benchmark, and where its result is stored.
+
+    Attributes:
+        result: Name of the file, without the processor.
+        benchmark: Its name.
+        arguments: Its arguments. ``{smollm2}`` is a source, ``{smollm2.KIND}`` a bundle of
+            `BUILDS`, ``dense`` or ``openvino``, ``{text}`` the text, ``{work}`` the folder of work,
+            ``{python:PEER}`` an interpreter and ``{url}`` the server. One that begins with ``?`` is
+            left out where a part of it is missing.
+        server: The source that a server answers from meanwhile; empty for none.
+    """
+
+    result: str
+    benchmark: str
+    arguments: str
+    server: str = ""
+
+
+def _peers(number: int, name: str, title: str) -> Run:
+    return Run(
+        f"peers-{number}-{title}",
+        "peers",
+        f"{{{name}.stored}} --inputs-8={{{name}.bytes}} --gguf={{{name}}} --context=128,2000 "
+        f"--python=llama.cpp={{python:llama.cpp}} ?--openvino={{{name}.openvino}} "
+        "?--python=openvino={python:openvino}",
+    )
+
+
+def _encoders(number: int, name: str, title: str) -> tuple[Run, ...]:
+    built = f"{{{name}.dense}} {{{name}.q8_0}} {{{name}.q8_0-bytes}}"
+    return (
+        Run(
+            f"encoders-{number}-{title}",
+            "encoders",
+            f"{{{name}.dense}} --text={{text}} --work={{work}}/encoders-{name} --formats=q4_0,q8_0 "
+            "--fits=nearest --cosines=0.99 --openvino",
+        ),
+        Run(f"neighbour-{number}-{title}", "neighbour", built),
+        Run(f"retrieval-{number}-{title}", "retrieval", f"{built} --text={{text}}"),
+    )
+
+
+_SERVED = "--url={url}/v1 --server=tamiz"
+#: All of them, the shortest of a kind first.
+RUNS = (
+    _peers(1, "smollm2", "smollm2-135m"),
+    _peers(2, "gemma", "gemma-3-270m"),
+    _peers(3, "qwen05", "qwen-0.5b"),
+    _peers(4, "qwen15", "qwen-1.5b"),
+    Run("many-rows-mpnet", "many-rows", "--shapes=mpnet"),
+    Run("many-rows-qwen-1.5b", "many-rows", "--shapes=qwen-1.5b"),
+    Run("batch-qwen-1.5b-16-bits", "batch", "{qwen15.stored} --part=speed"),
+    Run("batch-qwen-1.5b-8-bits", "batch", "{qwen15.bytes} --part=speed"),
+    *_encoders(1, "mpnet", "mpnet"),
+    *_encoders(2, "minilm", "minilm"),
+    Run("levels-smollm2-135m", "levels", "{smollm2.stored} --name=SmolLM2-135M-Instruct.Q4_1"),
+    Run("levels-qwen-0.5b", "levels", "{qwen05.stored} --name=qwen2.5-coder-0.5b-instruct-q4_k_m"),
+    Run("quota-smollm2-135m", "quota", "{smollm2.stored} --name=SmolLM2-135M"),
+    Run("quota-qwen-0.5b", "quota", "{qwen05.stored} --name=Qwen2.5-Coder-0.5B"),
+    Run("zeros-made-1b", "zeros", ""),
+    Run("quantized-onnx-smollm2-135m", "quantized-onnx", "{smollm2}"),
+    Run("serving-speed-qwen-1.5b", "serving-speed", f"{_SERVED} --rounds=3", "qwen15"),
+    Run("serving-exactness-qwen-1.5b", "exactness", f"{_SERVED} --tokens=24", "qwen15"),
+    Run("speculation-qwen-0.5b", "speculation", "{qwen05.stored} --gguf={qwen05}"),
+    Run("greedy-smollm2-135m", "greedy", "{smollm2.stored} {smollm2} --python={python:llama.cpp}"),
+    Run(
+        "perplexity-smollm2-135m",
+        "perplexity",
+        "{smollm2.stored} {smollm2} --text={text} --python={python:llama.cpp}",
+    ),
+    Run("serving-load-smollm2-135m", "serving-load", "{smollm2}"),
+)
+
+
+class MissingError(TamizError):
+    """A model, a text or an interpreter that a benchmark needs was not given."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """What benchmarks read, made when one needs it.
+
+    Attributes:
+        models: Folder of the sources.
+        work: Folder of bundles.
+        text: A text; None for none.
+        pythons: Interpreters by the peer that they have.
+    """
+
+    models: Path
+    work: Path
+    text: Path | None
+    pythons: dict[str, str]
+
+    def arguments(self, given: str, url: str = "") -> list[str]:
+        """The arguments of a run, with paths; see `Run`.
+
+        Raises:
+            MissingError: A part that is needed was not given.
+        """
+        found = []
+        for argument in given.split():
+            optional = argument.startswith("?")
+            try:
+                filled = re.sub(r"\{(.+?)\}", lambda part: self._place(part[1], url), argument)
+            except MissingError:
+                if not optional:
+                    raise
+                continue
+            found.append(filled.removeprefix("?"))
+        return found
+
+    def _place(self, part: str, url: str) -> str:
+        if part == "url":
+            return url
+        if part == "work":
+            return str(self.work)
+        if part == "text":
+            return str(self._known("--text", self.text))
+        if part.startswith("python:"):
+            peer = part.removeprefix("python:")
+            return str(self._known(f"--python {peer}=PATH", self.pythons.get(peer)))
+        name, _, kind = part.partition(".")
+        return str(self._bundle(name, kind) if kind else self._source(name))
+
+    def _known(self, option: str, value: object) -> object:
+        if value is None:
+            raise MissingError(f"needs {option}")
+        return value
+
+    def _source(self, name: str) -> Path:
+        path = self.models / SOURCES[name]
+        if not path.exists():
+            raise MissingError(f"needs {path}")
+        return path
+
+    def _bundle(self, name: str, kind: str) -> Path:
+        target = self.work / f"{name}.{kind}"
+        if target.exists():
+            return target
+        source = self._source(name)
+        if kind == "openvino":
+            return self._openvino(source, target)
+        if kind == "dense":
+            _run("-m", "tamiz", "export", source, "-o", target)
+        else:
+            dense = self._bundle(name, "dense")
+            _run("-m", "tamiz", "build", dense, "-o", target, *BUILDS[kind])
+        return target
+
+    def _openvino(self, source: Path, target: Path) -> Path:
+        """OpenVINO GenAI writes beside the GGUF, so it reads a link in a folder of its own."""
+        python = str(self._known("--python openvino=PATH", self.pythons.get("openvino")))
+        scratch = target.with_name(f"{target.name}.new")
+        scratch.mkdir(exist_ok=True)
+        link = scratch / source.name
+        if not link.exists():
+            link.symlink_to(source.resolve())
+        made = subprocess.run([python, "-c", _TO_OPENVINO, link], check=False).returncode == 0
+        if not made or not (scratch / "openvino_model.xml").exists():
+            raise MissingError(f"OpenVINO GenAI did not read {source.name}")
+        return scratch.rename(target)
+
+
+def _run(*arguments: str | Path) -> None:
+    """Runs this interpreter in the root of the repository.
+
+    Raises:
+        TamizError: It failed.
+    """
+    command = [sys.executable, *map(str, arguments)]
+    print("+", *command[1:], flush=True)
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        raise TamizError(f"failed: {' '.join(command[1:])}")
+
+
+def file_of(run: Run, folder: Path) -> Path:
+    """Where a run's result is stored: its name, and the processor's."""
+    processor = re.sub(r"[^a-z0-9]+", "-", str(record.machine()["processor"]).lower())
+    return folder / f"{run.result}-{processor.strip('-')}.json"
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a result is of this commit."""
+    return path.exists() and json.loads(path.read_text("utf-8"))["commit"] == record.commit()
+
+
+@contextlib.contextmanager
+def _server(run: Run, places: Places) -> Iterator[str]:
+    """The address of the run's server; empty where it needs none."""
+    if not run.server:
+        yield ""
+        return
+    (source,) = places.arguments(f"{{{run.server}.bytes}}")
+    with own_server(source) as server:
+        yield server.url
+
+
+def measure(run: Run, places: Places, path: Path) -> None:
+    """Runs a benchmark, and stores its result.
+
+    Raises:
+        MissingError: What it needs was not given.
+        TamizError: It failed.
+    """
+    with _server(run, places) as url:
+        arguments = places.arguments(run.arguments, url)
+        _run("-m", "benchmarks", run.benchmark, *arguments, f"--json={path}")
+
+
+def _pythons(given: tuple[str, ...]) -> dict[str, str]:
+    return dict(each.split("=", 1) for each in given)
+
+
+@click.command()
+@click.option("--models", type=click.Path(exists=True, path_type=Path), required=True)
+@click.option("--work", type=click.Path(path_type=Path), required=True)
+@click.option("--text", type=click.Path(exists=True, path_type=Path), help="WikiText-2 test.")
+@click.option("--python", "pythons", multiple=True, metavar="PEER=PATH", help="Interpreter of it.")
+@click.option("--only", multiple=True, metavar="NAME", help="Benchmarks, or names of results.")
+@click.option("--results", type=click.Path(path_type=Path), default=ROOT / "benchmarks" / "results")
+def main(
+    models: Path,
+    work: Path,
+    text: Path | None,
+    pythons: tuple[str, ...],
+    only: tuple[str, ...],
+    results: Path,
+) -> None:
+    """Runs the benchmarks of the page of results."""
+    work.mkdir(parents=True, exist_ok=True)
+    places = Places(models, work, text, _pythons(pythons))
+    chosen = [run for run in RUNS if not only or {run.benchmark, run.result} & {*only}]
+    report: Callable[[str], None] = click.echo
+    lacking = []
+    for run in chosen:
+        path = file_of(run, results)
+        if is_stored(path):
+            report(f"{run.result}: stored")
+            continue
+        try:
+            measure(run, places, path)
+        except TamizError as error:
+            lacking.append(f"{run.result}: {error}")
+    for line in lacking:
+        report(f"NOT MEASURED: {line}")
+    sys.exit(1 if lacking else 0)
