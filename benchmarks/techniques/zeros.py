@@ -1,28 +1,26 @@
-"""What the zeros of a ReLU save: a decode step of a made decoder of 1B shape, whole and with masks.
+"""What the zeros of a ReLU save: a decode step of a made decoder, whole and with masks.
 
-    python -m benchmarks zeros [--keep 0.05,0.1,0.3] [--threads 2] [--part 4] [--json FILE]
+    python -m benchmarks zeros [--shape 7b] [--keep 0.05,0.1,0.3] [--threads 2] [--json FILE]
 
-The graph has the products and norms of one decode step of 16 layers, 2,048 wide, with feed-forward
-blocks of 8,192 and a head of 32,000 tokens. Attention to keys is left out. Weights are random int4
-with scales of 8 bits, as builds store where masks act,
-each layer with its own; a bias leaves the given fraction of activations. With `--part` layers and
-head are that much fewer, so that ratios stay as they are. `relu2` has up, ReLU² and
+The graph has the products and norms of one decode step. `SHAPES` has the sizes: those of Llama 3.2
+1B, and of Llama-2-7B, as ProSparse and ReluLLaMA have them, both with a head of 32,000 tokens.
+Attention to keys is left out. Weights are random int4 with scales of 8 bits, as builds store where
+masks act, each layer with its own; a bias leaves the given fraction of activations. With `--part`
+layers and head are that much fewer, so that ratios stay as they are. `relu2` has up, ReLU² and
 down, `gated` also a gate. `whole` multiplies everything. `down` skips the inputs of down that are
 0, and `chosen` also the outputs of up that the gate makes 0. All give the same bits and run
-interleaved. On one thread the processor's time is what a step takes without other programs, as far
-as these do not take the memory's bandwidth; on more, threads that wait count, too.
+interleaved. `ratio` is how often as fast as `whole` a step is, and `bytes_ratio` how often fewer
+bytes of weights it reads: what could be reached if nothing but bytes took time.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import NormalDist, median
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -33,23 +31,40 @@ from onnx import TensorProto, helper
 
 import tamiz_ops
 from benchmarks.common import record
-from benchmarks.common.graphs import PAGE, external, load, numbers
+from benchmarks.common.graphs import PAGE, external, interleaved, load, numbers
 from tamiz.evaluation.bench import read_bandwidth
 from tamiz_passes.fuse import FuseNodes
 
-HIDDEN, KV, FFN, LAYERS, VOCABULARY = 2048, 512, 8192, 16, 32000
-SHAPES = {
-    "q": (HIDDEN, HIDDEN),
-    "k": (KV, HIDDEN),
-    "v": (KV, HIDDEN),
-    "o": (HIDDEN, HIDDEN),
-    "gate": (FFN, HIDDEN),
-    "up": (FFN, HIDDEN),
-    "down": (HIDDEN, FFN),
-    "head": (VOCABULARY, HIDDEN),
-}
-ROUNDS, TILE, UNIT = 25, 16, 0.01
+VOCABULARY = 32000
+ROUNDS, TILE, UNIT = 51, 16, 0.01
 MODELS = {"relu2": ("whole", "down"), "gated": ("whole", "down", "chosen")}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a decoder."""
+
+    hidden: int
+    kv: int
+    ffn: int
+    layers: int
+
+    @property
+    def products(self) -> dict[str, tuple[int, int]]:
+        """Outputs and inputs of each product."""
+        return {
+            "q": (self.hidden, self.hidden),
+            "k": (self.kv, self.hidden),
+            "v": (self.kv, self.hidden),
+            "o": (self.hidden, self.hidden),
+            "gate": (self.ffn, self.hidden),
+            "up": (self.ffn, self.hidden),
+            "down": (self.hidden, self.ffn),
+            "head": (VOCABULARY, self.hidden),
+        }
+
+
+SHAPES = {"1b": Shape(2048, 512, 8192, 16), "7b": Shape(4096, 4096, 11008, 32)}
 
 
 @dataclass
@@ -59,7 +74,7 @@ class Step:
     name: str
     folder: Path
     packed: dict[str, np.ndarray]
-    layers: int
+    shape: Shape
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[TensorProto] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
@@ -83,7 +98,7 @@ class Step:
 
     def product(self, part: str, at: str, x: str, bias: str = "") -> str:
         """A whole product."""
-        n, k = self.packed[part].shape[0] * TILE, SHAPES[part][1]
+        n, k = self.packed[part].shape[0] * TILE, self.shape.products[part][1]
         inputs = [x, self.constant(f"{at}.{part}", part), "", bias]
         return self.op("BlockMatMul", inputs, f"{at}.{part}.y", bits=4, n=n, k=k, scale_bits=8)
 
@@ -100,11 +115,12 @@ class Step:
     def feed_forward(self, at: str, x: str, gated: bool, skips: str) -> str:
         """A feed-forward block."""
         first = self.product("gate" if gated else "up", at, x, "bias")
-        relu2, mask, (n, k) = {"activation": "relu2"}, f"{at}.mask", SHAPES["up"]
+        relu2, mask = {"activation": "relu2"}, f"{at}.mask"
         if skips == "chosen":
             opened = self.op("SwiGLU", [first], f"{at}.open", **relu2)
             self.op("ZeroMask", [opened], mask)
             inputs = [x, self.constant(f"{at}.up", "records"), mask]
+            n, k = self.shape.products["up"]
             up = self.op("ChosenMatMul", inputs, f"{at}.up.y", n=n, k=k, scale_bits=8)
         else:
             up = self.product("up", at, x) if gated else ""
@@ -114,17 +130,18 @@ class Step:
         if skips == "down":
             self.op("ZeroMask", [hidden], mask)
         inputs = [hidden, self.constant(f"{at}.down", "channels"), mask]
-        return self.op("ChannelMatMul", inputs, f"{at}.down.y", n=HIDDEN, k=FFN, scale_bits=8)
+        n, k = self.shape.products["down"]
+        return self.op("ChannelMatMul", inputs, f"{at}.down.y", n=n, k=k, scale_bits=8)
 
     def session(self, gated: bool, skips: str, threads: int) -> onnxruntime.InferenceSession:
         """The whole step, fused as builds are."""
         norm = self.constant("norm", "norm")
         x = self.op("RMSNorm", ["x", norm], "first", epsilon=1e-5)
         total = "x"
-        for layer in range(self.layers):
+        for layer in range(self.shape.layers):
             x, total = self.layer(str(layer), x, total, gated, skips)
         self.outputs.append(self.product("head", "last", x))
-        shapes = {"x": [1, HIDDEN], "bias": [FFN]}
+        shapes = {"x": [1, self.shape.hidden], "bias": [self.shape.ffn]}
         starts = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
             for name, shape in shapes.items()
@@ -137,10 +154,10 @@ class Step:
         return load(ir.to_proto(model), self.folder / f"{self.name}.onnx", threads)
 
 
-def made_weights(rng: np.random.Generator, part_of: int) -> dict[str, np.ndarray]:
+def made_weights(rng: np.random.Generator, shape: Shape, part_of: int) -> dict[str, np.ndarray]:
     """One packed weight of each kind, of the head a part of its tiles."""
-    packed: dict[str, np.ndarray] = {"norm": np.ones(HIDDEN, np.float32)}
-    for part, (n, k) in SHAPES.items():
+    packed: dict[str, np.ndarray] = {"norm": np.ones(shape.hidden, np.float32)}
+    for part, (n, k) in shape.products.items():
         scales = rng.integers(128, 255, (n, k // 32), dtype=np.uint8)
         quants, units = rng.integers(0, 16, (n, k), dtype=np.uint8), np.full(n, UNIT, np.float16)
         parts = quants, scales, (scales * 0.9375).astype(np.uint8), units
@@ -154,78 +171,74 @@ def made_weights(rng: np.random.Generator, part_of: int) -> dict[str, np.ndarray
     return packed
 
 
-def opening_bias(packed: np.ndarray, keep: float) -> np.ndarray:
+def opening_bias(packed: np.ndarray, shape: Shape, keep: float) -> np.ndarray:
     """The bias that leaves a fraction of what a product of a normed x gives."""
-    weight = tamiz_ops.dequantize(packed, 4, FFN, HIDDEN, 8)
-    spread = float(np.sqrt(np.square(weight).mean() * HIDDEN))
-    return np.full(FFN, -spread * NormalDist().inv_cdf(1 - keep), np.float32)
+    weight = tamiz_ops.dequantize(packed, 4, shape.ffn, shape.hidden, 8)
+    spread = float(np.sqrt(np.square(weight).mean() * shape.hidden))
+    return np.full(shape.ffn, -spread * NormalDist().inv_cdf(1 - keep), np.float32)
 
 
-def in_turns(rounds: int, runs: Sequence[Callable[[], Any]]) -> list[tuple[float, float]]:
-    """Median seconds of each, of the clock and of the processor."""
-    found: list[list[tuple[float, float]]] = [[] for _ in runs]
-    for _ in range(rounds):
-        for run, seconds in zip(runs, found, strict=True):
-            start = time.perf_counter(), time.process_time()
-            run()
-            seconds.append((time.perf_counter() - start[0], time.process_time() - start[1]))
-    return [(median(s for s, _ in each), median(s for _, s in each)) for each in found]
+def weights_read(session: onnxruntime.InferenceSession, feed: dict[str, Any]) -> tuple[Any, float]:
+    """What one step gives, side by side, and the bytes of weights that it reads."""
+    tamiz_ops.reset_metrics(session)
+    output = np.hstack(session.run(None, feed))
+    counted = tamiz_ops.metrics(session).values()
+    return output, sum(each.get("matmul.bytes_read", 0) for each in counted)
 
 
 def measure(
-    model: str, keeps: list[float], threads: int, packed: dict[str, np.ndarray], layers: int
+    model: str, keeps: list[float], threads: int, packed: dict[str, np.ndarray], shape: Shape
 ) -> dict[float, dict[str, float]]:
     """By fraction kept: milliseconds of each kind of step, and the density that was found."""
     gated, kinds = model == "gated", MODELS[model]
-    x = np.random.default_rng(1).standard_normal((1, HIDDEN), dtype=np.float32)
+    x = np.random.default_rng(1).standard_normal((1, shape.hidden), dtype=np.float32)
     results = {}
     with tempfile.TemporaryDirectory() as name:
         made = {
-            kind: Step(kind, Path(name), packed, layers).session(gated, kind, threads)
+            kind: Step(kind, Path(name), packed, shape).session(gated, kind, threads)
             for kind in kinds
         }
         for keep in keeps:
-            feed = {"x": x, "bias": opening_bias(packed["gate" if gated else "up"], keep)}
-            tamiz_ops.reset_metrics(made[kinds[-1]])
-            outputs = [np.hstack(run.run(None, feed)) for run in made.values()]
+            feed = {"x": x, "bias": opening_bias(packed["gate" if gated else "up"], shape, keep)}
+            outputs, read = zip(*(weights_read(run, feed) for run in made.values()), strict=True)
             for output in outputs[1:]:
                 np.testing.assert_array_equal(output, outputs[0])
             counted = tamiz_ops.metrics(made[kinds[-1]]).values()
-            kept = sum(c.get("pack.nonzero", 0) for c in counted) / layers / FFN
+            kept = sum(c.get("pack.nonzero", 0) for c in counted) / shape.layers / shape.ffn
             runs = [partial(run.run, None, feed) for run in made.values()]
-            times = in_turns(ROUNDS, runs)
-            results[keep] = summary(dict(zip(kinds, times, strict=True)), kept)
+            milliseconds = [1e3 * seconds for seconds in interleaved(ROUNDS, *runs)]
+            found = {"density": round(kept, 4)}
+            for kind, size, each in zip(kinds, read, milliseconds, strict=True):
+                found[f"{kind}_ms"] = round(each, 2)
+                found[f"{kind}_ratio"] = round(milliseconds[0] / each, 3)
+                found[f"{kind}_bytes_ratio"] = round(read[0] / size, 3)
+            results[keep] = found
             print(model, keep, threads, results[keep], flush=True)
     return results
 
 
-def summary(times: dict[str, tuple[float, float]], density: float) -> dict[str, float]:
-    """Milliseconds of each kind, and how often it is as fast as the whole step."""
-    found = {"density": round(density, 4)}
-    for kind, (wall, processor) in times.items():
-        found |= {f"{kind}_ms": round(1e3 * wall, 2), f"{kind}_cpu_ms": round(1e3 * processor, 2)}
-        found[f"{kind}_cpu_ratio"] = round(times["whole"][1] / processor, 3)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", choices=SHAPES, default="1b")
     parser.add_argument("--keep", default="0.05,0.1,0.3", help="fractions of activations left")
     parser.add_argument("--threads", type=numbers, default=[2], help="thread counts")
     parser.add_argument("--part", type=int, default=1, help="of layers and head: one in so many")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
     keeps = [float(keep) for keep in options.keep.split(",")]
-    packed = made_weights(np.random.default_rng(0), options.part)
+    whole = SHAPES[options.shape]
+    shape = replace(whole, layers=whole.layers // options.part)
+    packed = made_weights(np.random.default_rng(0), shape, options.part)
     results: dict[str, Any] = {}
     for threads in options.threads:
         results[f"{threads} threads, read_gb_s"] = round(read_bandwidth(threads), 1)
         for model in MODELS:
-            found = measure(model, keeps, threads, packed, LAYERS // options.part)
+            found = measure(model, keeps, threads, packed, shape)
             for keep, one in found.items():
                 results[f"{model}, keep {keep:g}, {threads} threads:"] = one
     if options.json:
-        settings = {"keep": keeps, "threads": options.threads, "part": options.part}
+        settings = {"shape": options.shape, "keep": keeps, "threads": options.threads}
+        settings["part"] = options.part
         record.write(options.json, "zeros", results, settings=settings)
 
 

@@ -42,17 +42,6 @@ _NEIGHBOUR = """\
 One text in a run, alone and beside a program that spins on the last core (`python -m benchmarks
 neighbour`). Times are medians over rounds; the range is the quartiles of the ratios within rounds.
 Of two cores, a fair share of one and a half would explain a slowdown of 1.33."""
-_ZEROS = """\
-A part of one decode step of a made decoder of 1B shape, with ReLU² and random int4 weights:
-`relu2` without a gate, `gated` with one. `down` skips the inputs of down that are 0, `up` also the
-outputs of up that the gate makes 0. The bits are equal. Times are medians of the processor's time,
-as other programs ran. A ratio under 1 is slower than the whole step."""
-_ZEROS_COLUMNS = {
-    "density": "activations left",
-    "whole_cpu_ms": "whole, ms",
-    "down_cpu_ratio": "down, times as fast",
-    "chosen_cpu_ratio": "down and up, times as fast",
-}
 
 
 @dataclass(frozen=True)
@@ -253,19 +242,6 @@ def batch_section(all_stored: list[Stored]) -> list[str]:
             rows.append([stored.measured, sequences, *cells])
     head = ["model", "sequences", "all together, tok/s", "times one alone", "equal answers"]
     return ["## Several sequences at once", _BATCH, table(head, rows), *origins(all_stored)]
-
-
-def zeros_section(all_stored: list[Stored]) -> list[str]:
-    """Decode steps that skip the zeros of a ReLU; a made model a row."""
-    rows = []
-    for stored in all_stored:
-        for case, found in stored.record["results"].items():
-            if not isinstance(found, dict):
-                continue
-            cells = [found.get(key) for key in _ZEROS_COLUMNS]
-            rows.append([case.rstrip(":"), *("" if c is None else number(c) for c in cells)])
-    head = ["step", *_ZEROS_COLUMNS.values()]
-    return ["## Zeros of a ReLU", _ZEROS, table(head, rows), *origins(all_stored)]
 
 
 def foreign_section(all_stored: list[Stored]) -> list[str]:

@@ -41,9 +41,9 @@ from result_tables import (
     ratios,
     speculation_section,
     table,
-    zeros_section,
 )
 from serving_tables import exactness_section, load_section, speed_section
+from zeros_tables import zeros_section
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
