@@ -43,7 +43,7 @@ from result_tables import (
     table,
 )
 from serving_tables import exactness_section, load_section, speed_section
-from zeros_tables import zeros_section
+from zeros_tables import channels_section, zeros_section
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -88,6 +88,7 @@ def page(found: dict[str, list[Stored]]) -> str:
         "neighbour": neighbour_section,
         "acceptance": acceptance_section,
         "zeros": zeros_section,
+        "prompt-channels": channels_section,
         "speculation": speculation_section,
         "perplexity": perplexity_section,
         "greedy": greedy_section,
