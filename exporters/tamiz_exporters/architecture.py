@@ -46,6 +46,8 @@ class Architecture:
         ffn_key: Width of the feed-forward block in ``config.json``.
         activation_key: Its activation there.
         gated_heads: See `decoder_weights.DecoderWeights`.
+        context: Limit of a sequence where ``config.json`` has none, in tokens; None: it must have
+            one.
         pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
         pairs_everywhere: Whether transformers does so, too.
         fused: Whether q, k and v are one tensor, and gate and up another one.
@@ -89,6 +91,7 @@ class Architecture:
     ffn_key: str = "intermediate_size"
     activation_key: str = "hidden_act"
     gated_heads: bool = False
+    context: int | None = None
     pairs: bool = False
     pairs_everywhere: bool = False
     fused: bool = False
@@ -112,3 +115,8 @@ class Architecture:
     latent: bool = False
     stretches_scores: bool = False
     depth_scaled: bool = False
+
+    @property
+    def attends(self) -> bool:
+        """Whether any layer attends."""
+        return self.mamba is None or not self.mamba.alone

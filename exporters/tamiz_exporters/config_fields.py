@@ -284,7 +284,6 @@ CONFIG_FIELDS: dict[str, Field] = {
         "conv_dim",
         "conv_dim_out",
         "conv_use_xavier_init",
-        "num_heads",
         "use_pos_enc",
     ),
     **no_effect(

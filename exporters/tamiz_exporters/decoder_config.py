@@ -185,9 +185,9 @@ class DecoderConfig:
     """Shape of a decoder.
 
     Attributes:
-        heads: Number of query heads.
+        heads: Number of query heads; 0 where no layer attends.
         kv_heads: Number of key/value heads; divides `heads`. 1 with a latent.
-        head_dim: Length D of one head; `Latent.cached` with a latent.
+        head_dim: Length D of one head; `Latent.cached` with a latent, 0 where no layer attends.
         epsilon: ε of the norms.
         layers: How each layer mixes tokens. Layers with the same `Rotary` share its tables.
         scale: Factor on the scores; 0 for 1/sqrt(D).

@@ -9,8 +9,8 @@ For every layer, with x the residual stream, and norm(x) = w · x / sqrt(mean(x�
 
 A layer may have a short convolution (LFM2, `convolution_graph`), a gated delta net (Qwen 3.5,
 `delta_net_graph`) or a selective state space (Granite 4, `mamba_graph`) in place of attention, or
-such a state space beside it (Falcon-H1). Keys and values may be made of a latent of low rank
-(DeepSeek, `latent_graph`).
+such a state space beside it (Falcon-H1). In Mamba-2 no layer attends. Keys and values may be made
+of a latent of low rank (DeepSeek, `latent_graph`).
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
 feed-forward add to x and a factor on the embedding (Gemma), soft caps c · tanh(u / c) of scores and
@@ -158,6 +158,8 @@ class DecoderGraph(GraphBuilder):
         Query i stands at position L - S + i of the mask and sees the keys up to itself, of a
         window W the last W of them.
         """
+        if not self.config.attentions:
+            return {}
         group = self.config.heads // self.config.kv_heads
         zero, one = self.constant(0), self.constant(1)
         sequence = self.op("Shape", "/model/Shape", ids, start=1)

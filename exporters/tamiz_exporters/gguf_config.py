@@ -61,7 +61,7 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
         caps = config.score_cap or None, config.logit_cap or None
         out |= dict(zip(SOFT_CAPS, caps, strict=True))
         out["query_pre_attn_scalar"] = round(config.scale**-2 if config.scale else config.head_dim)
-    if window := max(layer.window for layer in config.attentions):
+    if window := max((layer.window for layer in config.attentions), default=0):
         out["sliding_window"] = window
         out["layer_types"] = [
             "sliding_attention" if layer.window else "full_attention" for layer in config.attentions

@@ -78,7 +78,7 @@ class GgufModel:
         self.hidden = of.positive("embedding_length")
         self.ffn = self._width()
         self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
-        heads = of.positive("attention.head_count")
+        heads = of.positive("attention.head_count") if self.traits.attends else 0
         latent = gguf_latent(of, heads, self.hidden) if self.traits.latent else None
         if latent is None:
             kv_heads, head_dim = self._head_sizes(heads)
@@ -192,6 +192,8 @@ class GgufModel:
 
     def _width(self) -> int:
         """Width of the feed-forward blocks."""
+        if not self.traits.attends:
+            return 0
         if self._one_block:
             return gguf_width(self.of)
         experts_only = self.traits.mixture is not None and self.traits.delta is not None
@@ -219,7 +221,9 @@ class GgufModel:
         }
 
     def _head_sizes(self, heads: int) -> tuple[int, int]:
-        """Key/value heads, and the length of a head."""
+        """Key/value heads, and the length of a head; 0 where no layer attends."""
+        if not heads:
+            return 0, 0
         of, kv_heads = self.of, self._kv_heads(heads)
         if heads % kv_heads:
             of.reject("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
@@ -289,7 +293,7 @@ class GgufModel:
         if f"blk.{count - 1}.{norm}.weight" not in self.file.tensors:
             of.reject("block_count", count, "as many layers as the file has")
         window = self._window()
-        rotary = self.rope.scaled()
+        rotary = self.rope.scaled() if self.rope.dimensions else None
         if (mamba := traits.mamba) is not None:
             # llama.cpp's converter says here whether heads rotate.
             rotates = mamba.beside or (not mamba.one_block and self._turns())

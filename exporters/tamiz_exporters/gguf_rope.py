@@ -38,7 +38,7 @@ class Rope:
 
         Args:
             of: The file's hyperparameters.
-            head_dim: D, length of a head.
+            head_dim: D, length of a head; 0 where nothing rotates.
             truncated: Whether YaRN rounds where its ramp begins and ends.
             stretches_scores: Whether YaRN has a factor on scores.
 
@@ -50,7 +50,7 @@ class Rope:
         self.base = of.number("rope.freq_base", 10000.0)
         if self.base <= 1:
             of.reject("rope.freq_base", self.base, "a number over 1")
-        self.dimensions = of.positive("rope.dimension_count", head_dim)
+        self.dimensions = of.positive("rope.dimension_count", head_dim) if head_dim else 0
         if self.dimensions > head_dim or self.dimensions % 2:
             expected = f"an even number up to {head_dim}"
             of.reject("rope.dimension_count", self.dimensions, expected)

@@ -100,7 +100,7 @@ class HfModel:
             self.folder = ExpertSource(self.folder, parts)
         score_cap, logit_cap = self._soft_caps()
         self._hidden = of.positive("hidden_size")
-        heads = of.positive("num_attention_heads")
+        heads = of.positive("num_attention_heads") if self._traits.attends else 0
         latent = self._latent(heads)
         if latent is None:
             kv_heads, head_dim = self._head_sizes(heads)
@@ -266,7 +266,9 @@ class HfModel:
         return hf_latent(self._of, self.folder, heads, self._hidden, self._prefix)
 
     def _head_sizes(self, heads: int) -> tuple[int, int]:
-        """Key/value heads, and the length of a head."""
+        """Key/value heads, and the length of a head; 0 where no layer attends."""
+        if not heads:
+            return 0, 0
         of = self._of
         kv_heads = of.positive("num_key_value_heads", heads)
         if heads % kv_heads:
@@ -327,7 +329,7 @@ class HfModel:
 
     def _count(self) -> int:
         """Number of layers."""
-        if (mamba := self._traits.mamba) is not None and mamba.one_block:
+        if (mamba := self._traits.mamba) is not None and mamba.one_block and not mamba.alone:
             return len(hf_kinds(self._of, mamba))  # which transformers 5 counts, too
         count = self._of.positive("num_hidden_layers")
         if count > _MOST_LAYERS:
@@ -336,6 +338,8 @@ class HfModel:
 
     def _ffn(self) -> int:
         """Width of the feed-forward block."""
+        if not self._traits.attends:
+            return 0
         of = self._of
         if not self._traits.convolves:
             experts = self.config.experts
@@ -354,7 +358,8 @@ class HfModel:
         """How each layer mixes tokens."""
         count = self._count()
         if (mamba := self._traits.mamba) is not None:
-            return hf_layers(self._of, mamba, self._hidden, count, self._rope.scaled())
+            rotary = None if mamba.alone else self._rope.scaled()
+            return hf_layers(self._of, mamba, self._hidden, count, rotary)
         if not all(attends := attending(self._of, self._traits, count)):
             attention = LayerAttention(self._rope.scaled())
             other = hf_delta_net(self._of) if self._traits.delta else self._convolution()

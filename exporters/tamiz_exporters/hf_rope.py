@@ -39,7 +39,7 @@ class HfRope:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
         self._of, self._traits, self._head_dim = of, traits, head_dim
-        self.context = of.positive("max_position_embeddings")
+        self.context = of.positive("max_position_embeddings", traits.context)
         parameters = self._group(of, "rope_parameters")
         self._local: Fields | None = None
         self._by_layers = parameters is not None and parameters.given(_FULL) is not None

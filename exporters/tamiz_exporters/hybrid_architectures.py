@@ -1,4 +1,4 @@
-"""The architectures with selective state spaces (Mamba-2) in place of attention or beside it."""
+"""The architectures with selective state spaces (Mamba-2): alone, or with attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from dataclasses import replace
 from tamiz_exporters.activations import RELU2
 from tamiz_exporters.architecture import LAYER, Architecture
 from tamiz_exporters.expert_weights import DOWN, GATE, UP
-from tamiz_exporters.mamba_traits import FALCON_MAMBA, GRANITE_MAMBA, NEMOTRON_MAMBA
+from tamiz_exporters.mamba_traits import (
+    FALCON_MAMBA,
+    GRANITE_MAMBA,
+    NEMOTRON_MAMBA,
+    PURE_MAMBA,
+)
 from tamiz_exporters.mixture_traits import GRANITE_NAMES, MIXTRAL, NEMOTRON
 
 _PARTS = tuple(f"mlp.{part}" for part in (GATE, UP, DOWN))
@@ -55,6 +60,17 @@ HYBRIDS = {
         },
         last_norm=("final_layernorm", "output_norm"),
         mamba=FALCON_MAMBA,
+    ),
+    "mamba2": Architecture(
+        "Mamba2ForCausalLM",
+        "mamba2",
+        {"input_layernorm": LAYER["input_layernorm"]},
+        {"input_layernorm": "norm"},
+        last_norm=("norm_f", "output_norm"),
+        epsilon_key="layer_norm_epsilon",
+        mamba=PURE_MAMBA,
+        embedding="embeddings",
+        context=1 << 20,
     ),
     "nemotron_h": _NEMOTRON,
     "nemotron_h_moe": replace(_NEMOTRON, mixture=NEMOTRON),

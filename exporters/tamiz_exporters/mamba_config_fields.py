@@ -5,8 +5,10 @@ from __future__ import annotations
 from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by, refused
 
 GRANITE_HYBRID, FALCON_H1, NEMOTRON_H = "granitemoehybrid", "falcon_h1", "nemotron_h"
+MAMBA_2 = "mamba2"
+_MIXERS = (NEMOTRON_H, MAMBA_2)
 #: The kinds of models that have them.
-MAMBA_KINDS = (GRANITE_HYBRID, FALCON_H1, NEMOTRON_H)
+MAMBA_KINDS = (GRANITE_HYBRID, FALCON_H1, NEMOTRON_H, MAMBA_2)
 _PREFIXED = (GRANITE_HYBRID, FALCON_H1)
 _STATE_SPACE = "of a selective state space"
 
@@ -28,17 +30,20 @@ MAMBA_FIELDS: dict[str, Field] = {
         "whether that comes before the gate; true where it is missing", only=(FALCON_H1,)
     ),
     "mamba_num_heads": obeyed(_STATE_SPACE, only=(NEMOTRON_H,)),
-    "n_groups": obeyed("groups of heads that share B and C", only=(NEMOTRON_H,)),
+    "n_groups": obeyed("groups of heads that share B and C", only=_MIXERS),
     "mamba_head_dim": obeyed("length of a head", only=(NEMOTRON_H,)),
+    "state_size": obeyed("length of B and C", only=(MAMBA_2,)),
     "ssm_state_size": obeyed("length of B and C", only=(NEMOTRON_H,)),
-    "conv_kernel": obeyed("tokens that a convolution mixes", only=(NEMOTRON_H,)),
+    "conv_kernel": obeyed("tokens that a convolution mixes", only=_MIXERS),
     "mamba_hidden_act": obeyed("silu", only=(NEMOTRON_H,)),
     "mlp_hidden_act": obeyed("of feed-forward blocks", only=(NEMOTRON_H,)),
-    "layer_norm_epsilon": obeyed("another name of rms_norm_eps", only=(NEMOTRON_H,)),
+    "layer_norm_epsilon": obeyed("another name of rms_norm_eps", only=_MIXERS),
     "attention_head_dim": obeyed("old name of head_dim", only=(NEMOTRON_H,)),
     "hybrid_override_pattern": obeyed(
         "a letter by layer: M, *, - and E, a mixture of experts", only=(NEMOTRON_H,)
     ),
+    "rms_norm": Field(Treatment.REFUSED, "norms with a mean", (True, None)),
+    "num_heads": obeyed_by((MAMBA_2,), "of state spaces; transformers ignores it in LFM2"),
     "layers_block_type": obeyed(
         "by layer mamba or attention, also linear_attention and full_attention; mlp and moe, too, "
         "in Nemotron-H",

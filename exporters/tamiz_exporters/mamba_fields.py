@@ -42,7 +42,7 @@ class _Settings(Protocol):
 
 
 def hf_layers(
-    of: Fields, traits: MambaTraits, hidden: int, count: int, rotary: Rotary
+    of: Fields, traits: MambaTraits, hidden: int, count: int, rotary: Rotary | None
 ) -> tuple[Mixer, ...]:
     """How each layer of a ``config.json`` mixes tokens.
 
@@ -107,6 +107,8 @@ def hf_kinds(of: Fields, traits: MambaTraits, count: int | None = None) -> list[
     Raises:
         TamizError: The configuration names other kinds, or no layer attends.
     """
+    if traits.alone:
+        return [_MAMBA] * (of.positive("num_hidden_layers") if count is None else count)
     names = ("hybrid_override_pattern", "layers_block_type", "layer_types")
     key = next((name for name in names if of.given(name) is not None), names[-1])
     listed, known = of.given(key), _ONE_BLOCK_KINDS if traits.one_block else _KINDS
@@ -146,8 +148,8 @@ def _hf_mamba(of: Fields, traits: MambaTraits, hidden: int) -> Mamba2:
         of.positive(traits.taps_key, 4),
     )
     _check(of, sizes, (traits.groups_key, traits.head_key, traits.state_key, traits.taps_key))
-    if (activation := of.text("mamba_hidden_act", "silu")) != "silu":
-        of.reject("mamba_hidden_act", activation, "silu")
+    if (activation := of.text(traits.activation_key, "silu")) != "silu":
+        of.reject(traits.activation_key, activation, "silu")
     normed = not traits.norm_key or of.flag(traits.norm_key) is True
     first = bool(traits.norm_first_key) and of.flag(traits.norm_first_key) is not False
     scales = of.given("ssm_multipliers")
@@ -206,7 +208,9 @@ def gguf_layers(
     keys = ("ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.conv_kernel")
     _check(of, sizes, keys)
     attends = gguf_mamba_attending(of, traits, len(attention))
-    blocks = gguf_feed_forward(of, len(attention)) if traits.one_block else [False] * len(attention)
+    blocks = [False] * len(attention)
+    if traits.one_block and not traits.alone:
+        blocks = gguf_feed_forward(of, len(attention))
     normed = any(name.endswith(".ssm_norm.weight") for name in of.file.tensors)
     mamba = Mamba2(sizes, normed)
     layers: list[Mixer] = []
@@ -224,8 +228,8 @@ def gguf_mamba_attending(of: Hyperparameters, traits: MambaTraits, count: int) -
     Raises:
         TamizError: No key says it, or no layer attends.
     """
-    if traits.beside:
-        return [True] * count
+    if traits.beside or traits.alone:
+        return [traits.beside] * count
     key = "attention.head_count_kv"
     heads = _listed(of, key, count)
     if not any(heads) or (all(heads) and not traits.one_block):
@@ -275,7 +279,7 @@ def hf_mamba_fields(
     if traits is None or not mambas:
         return {}
     sizes, out = mambas[0].sizes, dict[str, Any]()
-    if not traits.beside:
+    if not (traits.beside or traits.alone):
         kinds = {Mamba2: "linear_attention", NoMixer: "moe" if experts else "mlp"}
         out["layers_block_type"] = [kinds.get(type(layer), "full_attention") for layer in layers]
     if traits.norm_key:

@@ -15,6 +15,7 @@ class MambaTraits:
         names: A layer's weights in transformers.
         beside: Whether each layer has one beside its attention; otherwise in place of it.
         one_block: Whether a layer is one block: a state space, attention or a feed-forward block.
+        alone: Whether every layer is a state space, and none attends.
         heads_key: Number of heads in ``config.json``.
         groups_key: Groups of them that share B and C.
         head_key: Length of a head.
@@ -22,11 +23,13 @@ class MambaTraits:
         taps_key: Tokens that the convolution mixes.
         norm_key: Whether the output is normed; empty: it is.
         norm_first_key: Whether the norm comes before the gate; empty: it does not.
+        activation_key: The activation of its convolution and its gate, which is SiLU.
     """
 
     names: MambaNames
     beside: bool = False
     one_block: bool = False
+    alone: bool = False
     heads_key: str = "mamba_n_heads"
     groups_key: str = "mamba_n_groups"
     head_key: str = "mamba_d_head"
@@ -34,6 +37,7 @@ class MambaTraits:
     taps_key: str = "mamba_d_conv"
     norm_key: str = ""
     norm_first_key: str = ""
+    activation_key: str = "mamba_hidden_act"
 
 
 GRANITE_MAMBA = MambaTraits(hf_mamba_names("mamba"))
@@ -51,4 +55,15 @@ NEMOTRON_MAMBA = MambaTraits(
     head_key="mamba_head_dim",
     state_key="ssm_state_size",
     taps_key="conv_kernel",
+)
+PURE_MAMBA = MambaTraits(
+    hf_mamba_names("mixer"),
+    one_block=True,
+    alone=True,
+    heads_key="num_heads",
+    groups_key="n_groups",
+    head_key="head_dim",
+    state_key="state_size",
+    taps_key="conv_kernel",
+    activation_key="hidden_act",
 )

@@ -87,7 +87,7 @@ def _export_decoder(folder: Path, directory: Path, stored: bool, activation: str
         config = {**config, **text}
         del config[TEXT_CONFIG]
         write_json(directory / CONFIG, config)
-    if config["max_position_embeddings"] != model.context:
+    if config.get("max_position_embeddings") != model.context:
         write_json(directory / CONFIG, config | {"max_position_embeddings": model.context})
 
 

@@ -28,8 +28,8 @@ class TakeSequences(GraphPass):
         """Rewrites `model` in place."""
         graph = GraphEditor(model)
         nodes = [node for node in model.graph if has_input(node, "sequences")]
-        attention = any(node.op_type == "Attention" for node in nodes)
-        if not attention or graph.input(POSITION_INPUT) is None:
+        mixes = any(node.op_type == "Attention" or has_input(node, "slots") for node in nodes)
+        if not mixes or graph.input(POSITION_INPUT) is None:
             return ir.passes.PassResult(model, modified=False)
         sequences = graph.constant(SEQUENCES, np.zeros((0, 2), np.int64))
         sequences.shape = ir.Shape(["segments", "columns"])

@@ -162,6 +162,9 @@ def test_padding_on_the_left_is_no_token(tmp_path: Path, plugins: Plugins) -> No
         ("nemotron h", {"hybrid_override_pattern": "M-X*-M-"}, "hybrid_override_pattern: found"),
         ("nemotron h MoE", {"moe_latent_size": 16}, r"moe_latent_size: .*\(a projection around"),
         ("nemotron h", {"mamba_hidden_act": "gelu"}, "mamba_hidden_act: found gelu, expected silu"),
+        ("mamba 2", {"hidden_act": "gelu"}, "hidden_act: found gelu, expected silu"),
+        ("mamba 2", {"rms_norm": False}, r"rms_norm: .*\(norms with a mean\)"),
+        ("mamba 2", {"num_heads": None}, "num_heads: found nothing, expected a positive number"),
         ("falcon h1", {"ssm_multipliers": [1, 2]}, "ssm_multipliers: .* expected 5 positive"),
     ],
 )
@@ -171,13 +174,13 @@ def test_absurd_fields_are_refused_by_name(tmp_path: Path, name, change, message
         safetensors.export(str(tmp_path / "hf"), tmp_path)
 
 
-def test_a_model_in_which_no_layer_attends_is_refused_by_name(tmp_path: Path) -> None:
-    writer = GGUFWriter(tmp_path / "other.gguf", "mamba2")
+def test_the_first_version_of_mamba_is_refused_by_name(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "other.gguf", "mamba")
     writer.add_block_count(1)
     writer.add_tensor("token_embd.weight", np.ones((8, 32), np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(TamizError, match=r"mamba2 \(not supported: a cache of a model in which"):
+    with pytest.raises(TamizError, match=r"mamba \(not supported: state spaces of Mamba's first"):
         gguf.export(str(tmp_path / "other.gguf"), tmp_path)

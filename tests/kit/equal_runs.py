@@ -90,6 +90,11 @@ def write_falcon_h1(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     write_mamba(path, random_mamba(**MAMBAS["falcon h1"]), linears)
 
 
+def write_mamba2(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Mamba-2: selective state spaces, and no layer that attends."""
+    write_mamba(path, random_mamba(**MAMBAS["mamba 2"]), linears)
+
+
 def write_nemotron_h(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     """A tiny Nemotron-H: each layer is one block."""
     write_mamba(path, random_mamba(**MAMBAS["nemotron h"]), linears)
@@ -128,6 +133,7 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "granite4": (Kind.Q8_0, {}, write_granite4),
     "falcon-h1": (Kind.Q8_0, {}, write_falcon_h1),
     "falcon-h1 kv-int8": (Kind.F16, {"kv-int8": {}}, write_falcon_h1),
+    "mamba2": (Kind.Q8_0, {}, write_mamba2),
     "nemotron-h": (Kind.Q8_0, {}, write_nemotron_h),
     "nemotron-h moe": (Kind.Q8_0, {}, write_nemotron_h_moe),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),

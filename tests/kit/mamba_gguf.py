@@ -59,8 +59,9 @@ def write_gguf(path: Path, model: TinyMamba, kind: Type = Type.F32) -> TinyMamba
     writer.add_context_length(CONTEXT)
     writer.add_block_count(layers)
     writer.add_embedding_length(HIDDEN)
-    writer.add_head_count(HEADS)
-    if model.one_block:
+    pure = model.architecture == "mamba2"
+    writer.add_head_count(0 if pure else HEADS)
+    if model.one_block and not pure:
         writer.add_layer_norm_eps(EPSILON)
     else:
         writer.add_layer_norm_rms_eps(EPSILON)
@@ -70,7 +71,9 @@ def write_gguf(path: Path, model: TinyMamba, kind: Type = Type.F32) -> TinyMamba
     writer.add_ssm_inner_size(model.inner)
     writer.add_ssm_time_step_rank(model.heads)
     attending = [KV_HEADS if layer == "*" else 0 for layer in model.layers]
-    if model.architecture == "falcon-h1":
+    if pure:
+        writer.add_feed_forward_length(0)
+    elif model.architecture == "falcon-h1":
         writer.add_head_count_kv(KV_HEADS)
         writer.add_rope_freq_base(model.rope_base)
     else:
@@ -86,7 +89,7 @@ def write_gguf(path: Path, model: TinyMamba, kind: Type = Type.F32) -> TinyMamba
             writer.add_expert_count(model.experts)
             writer.add_expert_used_count(TOP)
             writer.add_expert_shared_feed_forward_length(FFN)
-    else:
+    elif not pure:
         writer.add_key_length(HEAD_DIM)
         writer.add_value_length(HEAD_DIM)
         widths = {"-": FFN, "E": EXPERT_FFN}

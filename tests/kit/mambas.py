@@ -26,7 +26,8 @@ class TinyMamba:
     Attributes:
         architecture: In GGUF.
         layers: A letter each: M for a state space, * for attention; of Nemotron-H - for a
-            feed-forward block and E for experts; of Falcon-H1 B for M and * beside each other.
+            feed-forward block and E for experts; of Falcon-H1 B for M and * beside each other;
+            of Mamba-2 M alone.
         heads: Of state spaces.
         groups: Of these heads.
         d_head: Length of such a head.
@@ -66,7 +67,7 @@ class TinyMamba:
 
     @property
     def one_block(self) -> bool:
-        return self.architecture.startswith("nemotron_h")
+        return self.architecture.startswith(("nemotron_h", "mamba2"))
 
     def mixes_experts(self, kind: str) -> bool:
         """Whether a layer of this kind has experts beside its feed-forward block."""
@@ -119,6 +120,7 @@ MAMBAS: dict[str, dict[str, Any]] = {
         "rotary": True,
         "scales": _FALCON_SCALES,
     },
+    "mamba 2": {"architecture": "mamba2", "layers": "MMM", "groups": 2},
     "nemotron h": {"architecture": "nemotron_h", "layers": "M-M*-M-", "groups": 2},
     "nemotron h MoE": {
         "architecture": "nemotron_h_moe",
@@ -181,6 +183,8 @@ def random_mamba(seed: int = 0, tied: bool = False, **shape: Any) -> TinyMamba:
 def _sizes(model: TinyMamba) -> dict[str, Any]:
     values = model.heads, model.groups, model.d_head, model.d_state, model.taps
     names = ["mamba_num_heads", "n_groups", "mamba_head_dim", "ssm_state_size", "conv_kernel"]
+    if model.architecture == "mamba2":
+        names = ["num_heads", "n_groups", "head_dim", "state_size", "conv_kernel"]
     if not model.one_block:
         names = [f"mamba_{part}" for part in ("n_heads", "n_groups", "d_head", "d_state", "d_conv")]
     return dict(zip(names, values, strict=True))
@@ -188,6 +192,26 @@ def _sizes(model: TinyMamba) -> dict[str, Any]:
 
 def config(model: TinyMamba) -> dict[str, Any]:
     """What ``config.json`` holds, as the models are published."""
+    if model.architecture == "mamba2":
+        return {
+            "architectures": ["Mamba2ForCausalLM"],
+            "model_type": "mamba2",
+            "vocab_size": _VOCABULARY,
+            "hidden_size": HIDDEN,
+            "num_hidden_layers": len(model.layers),
+            "tie_word_embeddings": "lm_head.weight" not in model.weights,
+            "eos_token_id": 2,
+            "pad_token_id": 0,
+            "layer_norm_epsilon": EPSILON,
+            "hidden_act": "silu",
+            "expand": 2,
+            "rms_norm": True,
+            "use_bias": False,
+            "use_conv_bias": True,
+            "time_step_rank": 160,
+            "residual_in_fp32": True,
+            **_sizes(model),
+        }
     names = {
         "granitehybrid": ("GraniteMoeHybridForCausalLM", "granitemoehybrid"),
         "falcon-h1": ("FalconH1ForCausalLM", "falcon_h1"),

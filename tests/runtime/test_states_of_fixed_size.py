@@ -22,7 +22,7 @@ TEXT = np.random.default_rng(3).integers(3, 250, 200).tolist()
 OTHER = np.random.default_rng(4).integers(3, 250, 40).tolist()
 
 
-@pytest.fixture(scope="module", params=["lfm2", "qwen35", "granite4", "falcon-h1"])
+@pytest.fixture(scope="module", params=["lfm2", "qwen35", "granite4", "falcon-h1", "mamba2"])
 def model(
     request: pytest.FixtureRequest, plugins: Plugins, tmp_path_factory: pytest.TempPathFactory
 ) -> Model:
@@ -45,6 +45,7 @@ def test_the_layers_keep_states_of_fixed_size(model: Model) -> None:
     assert shapes.items() <= {
         ("past_layers.recent", (2, 1, SPARE + 2, 64)),
         ("past_layers.delta", (3, 1, 2, 11200)),
+        ("past_layers.mamba", (3, 1, 2, 7008)),  # of Mamba-2
         ("past_mamba", (1, 2, 7008)),  # of Granite 4, whose factors stand between nodes
         ("past_mamba", (1, 2, 5680)),  # of Falcon-H1
     }
