@@ -20,6 +20,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     from tamiz_passes.fuse import FuseNodes
     from tamiz_passes.key_statistics import KeyStatistics
     from tamiz_passes.last_layer import LastLayer
+    from tamiz_passes.layer_norm import RecogniseLayerNorm
     from tamiz_passes.logits_to_keep import LogitsToKeep
     from tamiz_passes.plain_ops import PlainOps
     from tamiz_passes.residual import AbsorbResidual
@@ -45,6 +46,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
         RecogniseShortConv,
         TakeSequences,
         RecogniseTextAttention,
+        RecogniseLayerNorm,
         FuseNodes,
     )
 

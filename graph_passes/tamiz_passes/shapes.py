@@ -28,6 +28,7 @@ _LIKE_FIRST = (
     *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding", "GatedRelativePositionBias"),
     *("MultiHeadAttention", "GemmaRotaryEmbedding", "BiasAdd", "NhwcMaxPool"),
 )
+_OWN_LIKE_FIRST = ("RMSNorm", "LayerNorm", "SwiGLU", "ShortConv", "TextAttention")
 #: Norms that give their input's sum with a residual as fourth output.
 _SKIP_NORMS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 #: Ops of the standard domain that only ONNX Runtime knows.
@@ -128,7 +129,7 @@ def _schemas() -> Sequence[OpSchema]:
         _schema("GatherBlockQuantized", _MICROSOFT, _gather_block_quantized),
         _schema("DynamicQuantizeMatMul", _MICROSOFT, _matmul),
         _schema("MatMulIntegerToFloat", _MICROSOFT, _matmul_to_float),
-        *(_schema(name, DOMAIN, _like_first) for name in ("RMSNorm", "SwiGLU", "ShortConv")),
+        *(_schema(name, DOMAIN, _like_first) for name in _OWN_LIKE_FIRST),
         _schema("GatedDeltaNet", DOMAIN, _like_second),
         _schema("Mamba2", DOMAIN, _mamba2),
         *(_schema(name, DOMAIN, _rows_of_n) for name in ("BlockMatMul", "ChannelMatMul")),

@@ -39,14 +39,19 @@ class RecogniseSwiGLU(GraphPass):
         modified = apply(self, model, *_ACTIVATIONS)
         modified |= apply(self, model, _Relu)
         if any((value.name or "").startswith(PAST) for value in model.graph.inputs):
-            modified |= apply(self, model, *map(_alone, _ACTIVATIONS))
-            modified |= apply(self, model, _alone(_Relu))
+            modified |= recognise_alone(self, model)
         cap = logit_tanh(model)
         for node in model.graph:
             activation = node.op_type in ("Tanh", "Erf", "Gelu", "Relu", "Sigmoid")
             if activation and node.domain == "" and node is not cap:
                 self.note(node, f"{node.op_type} is not part of an activation that tamiz fuses.")
         return ir.passes.PassResult(model, modified=modified)
+
+
+def recognise_alone(owner: GraphPass, model: ir.Model) -> bool:
+    """Puts tamiz.SwiGLU for f(x) without up. Returns whether there was any."""
+    modified = apply(owner, model, *map(_alone, _ACTIVATIONS))
+    return apply(owner, model, _alone(_Relu)) or modified
 
 
 #: Name, value and number of a constant.

@@ -56,7 +56,7 @@ class RecogniseTextAttention(GraphPass):
 
     name = "text-attention"
     phase = Phase.FUSE
-    provides = frozenset({"ops-final"})
+    provides = frozenset({"text-attention", "ops-final"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""

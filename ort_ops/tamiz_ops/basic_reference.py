@@ -25,6 +25,23 @@ def rms_norm(
     return [y.reshape(s.shape), s]
 
 
+def layer_norm(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    *,
+    epsilon: float = 1e-5,
+) -> list[Array]:
+    """s = x + residual; y = (s - mean(s)) / sqrt(var(s) + epsilon) * weight + bias.
+
+    Over every row. Returns [y, s].
+    """
+    s = x.astype(np.float64) + (0 if residual is None else residual)
+    y = (s - s.mean(-1, keepdims=True)) / np.sqrt(s.var(-1, keepdims=True) + epsilon) * weight
+    return [y if bias is None else y + bias, s]
+
+
 def swiglu(
     gate: Array, up: Array | None = None, *, activation: str = "silu", limit: float = 0.0
 ) -> list[Array]:

@@ -1,4 +1,4 @@
-"""RMSNorm and SwiGLU on every instruction set against the float64 reference."""
+"""RMSNorm, LayerNorm and SwiGLU on every instruction set against the float64 reference."""
 
 from typing import Any
 
@@ -50,6 +50,47 @@ def test_rms_norm_of_tiny_rows_is_held_by_epsilon(isa) -> None:
     x = np.full((1, 64), 1e-20, np.float32)
     got = tamiz_ops.run("RMSNorm", [x, np.ones(64, np.float32)], isa=isa, epsilon=1e-5)[0]
     np.testing.assert_allclose(got, x / np.sqrt(1e-5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("rows", [1, 3, 70])
+def test_layer_norm(isa, width, rows) -> None:
+    x, residual = random(rows, width) + 3, random(rows, width, seed=1)
+    given = [x, random(width, seed=2), random(width, seed=3), residual]
+    got = tamiz_ops.run("LayerNorm", given, isa=isa, threads=2, epsilon=1e-6)
+    expected = reference.run("LayerNorm", given, epsilon=1e-6)
+    np.testing.assert_array_equal(got[1], x + residual)
+    # Of a row of one element, s - mean(s) is 0.
+    np.testing.assert_allclose(got[0], expected[0], rtol=2e-6, atol=4e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("out", [[True, True], [True, None]])
+@pytest.mark.parametrize("bias", [None, random(40, seed=4)])
+@pytest.mark.parametrize("residual", [None, random(2, 3, 40, seed=3)])
+def test_layer_norm_optional_ports(isa, out, bias, residual) -> None:
+    x, weight = random(2, 3, 40), random(40, seed=2)
+    got = tamiz_ops.run("LayerNorm", [x, weight, bias, residual], out=out, isa=isa)
+    expected = reference.run("LayerNorm", [x, weight, bias, residual])
+    np.testing.assert_allclose(got[0], expected[0], rtol=2e-6, atol=2e-6)
+    if out[1]:
+        np.testing.assert_allclose(got[1], expected[1], rtol=1e-7)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_layer_norm_of_equal_numbers_is_the_bias(isa) -> None:
+    x, bias = np.full((2, 48), 7.0, np.float32), random(48)
+    got = tamiz_ops.run("LayerNorm", [x, np.ones(48, np.float32), bias], isa=isa)[0]
+    np.testing.assert_array_equal(got, np.tile(bias, (2, 1)))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_layer_norm_has_the_same_bits_in_every_batch(isa) -> None:
+    x, weight = random(70, 384), random(384, seed=2)
+    together = tamiz_ops.run("LayerNorm", [x, weight], isa=isa, threads=2)[0]
+    alone = [tamiz_ops.run("LayerNorm", [row[None], weight], isa=isa)[0] for row in x]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -134,6 +175,13 @@ def test_swiglu_covers_the_whole_range_of_the_exponential(isa) -> None:
         ("RMSNorm", [random(2, 8), random(7)], "weight has 7 elements, expected a divisor of"),
         ("RMSNorm", [random(2, 8), random(8), random(1, 8)], r"residual has shape \[1, 8\]"),
         ("RMSNorm", [random(2, 8).astype(np.int64), random(8)], "x is int64, expected float32"),
+        ("LayerNorm", [random(2, 8), random(7)], r"weight has shape \[7\], expected \[8\]"),
+        ("LayerNorm", [random(2, 8), random(8), random(7)], r"bias has shape \[7\]"),
+        (
+            "LayerNorm",
+            [random(2, 8), random(8), None, random(1, 8)],
+            r"residual has shape \[1, 8\]",
+        ),
         ("SwiGLU", [random(2, 8), random(2, 4)], r"up has shape \[2, 4\], expected \[2, 8\]"),
     ],
 )

@@ -3,6 +3,7 @@
 #include "engine/op_spec.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/text_attention.h"
+#include "ops/basic/layer_norm.h"
 #include "ops/basic/rms_norm.h"
 #include "ops/basic/swiglu.h"
 #include "ops/convolution/short_conv.h"
@@ -35,6 +36,7 @@ const std::vector<OpSpec>& op_specs() {
       chosen_matmul_spec(),
       block_gather_spec(),
       rms_norm_spec(),
+      layer_norm_spec(),
       swiglu_spec(),
       expert_router_spec(),
       expert_matmul_spec(),

@@ -1,4 +1,5 @@
 // RMSNorm:  s = x + residual,  y = s / sqrt(mean(s^2) + epsilon) * weight
+// LayerNorm:  s = x + residual,  y = (s - mean(s)) / sqrt(var(s) + epsilon) * weight + bias
 // Gated:    y = f(gate) * up, f of kernels/basic/elementwise.h
 // Clamped:  y = f(min(gate, L)) (min(max(up, -L), L) + 1)
 #pragma once
@@ -18,25 +19,33 @@ inline void add(const float* a, const float* b, int64_t count, float* y) {
   if (rest) store_partial(y + i, load_partial(a + i, rest) + load_partial(b + i, rest), rest);
 }
 
-inline float sum_of_squares(const float* x, int64_t count) {
+/// The sum over x of what `add_term(v, sum)` adds to a sum; it adds nothing for zeros.
+template <class Term>
+float sum_of(const float* x, int64_t count, Term add_term) {
   constexpr int kChains = 8;  // independent sums: hides latency, and rounds less
   Vec chain[kChains];
   for (Vec& c : chain) c = broadcast(0.0f);
   int64_t i = 0;
   for (; i + kChains * kLanes <= count; i += kChains * kLanes) {
-    for (int j = 0; j < kChains; ++j) {
-      const Vec v = load(x + i + j * kLanes);
-      chain[j] = multiply_add(v, v, chain[j]);
-    }
+    for (int j = 0; j < kChains; ++j) chain[j] = add_term(load(x + i + j * kLanes), chain[j]);
   }
-  for (; i + kLanes <= count; i += kLanes)
-    chain[0] = multiply_add(load(x + i), load(x + i), chain[0]);
-  if (i < count) {
-    const Vec v = load_partial(x + i, count - i);
-    chain[1] = multiply_add(v, v, chain[1]);
-  }
+  for (; i + kLanes <= count; i += kLanes) chain[0] = add_term(load(x + i), chain[0]);
+  if (i < count) chain[1] = add_term(load_partial(x + i, count - i), chain[1]);
   for (int j = 1; j < kChains; ++j) chain[0] = chain[0] + chain[j];
   return sum(chain[0]);
+}
+
+inline float sum_of_squares(const float* x, int64_t count) {
+  return sum_of(x, count, [](Vec v, Vec total) { return multiply_add(v, v, total); });
+}
+
+/// y = x - c
+inline void subtract(const float* x, float c, int64_t count, float* y) {
+  const Vec minus = broadcast(c);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(y + i, load(x + i) - minus);
+  const int64_t rest = count - i;
+  if (rest) store_partial(y + i, load_partial(x + i, rest) - minus, rest);
 }
 
 inline void scale_by_weight(const float* x, float factor, const float* weight, int64_t count,
@@ -64,6 +73,27 @@ inline void rms_norm(const float* x, const float* residual, const float* weight,
     }
     const float mean = sum_of_squares(s, width) / static_cast<float>(width);
     scale_by_weight(s, 1.0f / sqrtf(mean + epsilon), weight, width, y + at);
+  }
+}
+
+inline void layer_norm(const float* x, const float* residual, const float* weight,
+                       const float* bias, float epsilon, int64_t rows, int64_t width, float* y,
+                       float* sum) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = row * width;
+    const float* s = x + at;
+    if (residual) {
+      float* to = (sum ? sum : y) + at;
+      add(x + at, residual + at, width, to);
+      s = to;
+    } else if (sum) {
+      memcpy(sum + at, s, sizeof(float) * width);
+    }
+    const float total = sum_of(s, width, [](Vec v, Vec so_far) { return so_far + v; });
+    subtract(s, total / static_cast<float>(width), width, y + at);
+    const float variance = sum_of_squares(y + at, width) / static_cast<float>(width);
+    scale_by_weight(y + at, 1.0f / sqrtf(variance + epsilon), weight, width, y + at);
+    if (bias) add(y + at, bias, width, y + at);
   }
 }
 
@@ -130,6 +160,7 @@ void gated(const float* gate, const float* up, float limit, int64_t count, float
 
 constexpr ElementwiseKernels elementwise_kernels = {
     rms_norm,
+    layer_norm,
     {gated<silu>, gated<gelu>, gated<gelu_tanh>, gated<quick_gelu>, gated<relu>, gated<relu2>}};
 
 }  // namespace TAMIZ_TARGET

@@ -20,6 +20,11 @@ struct ElementwiseKernels {
   void (*rms_norm)(const float* x, const float* residual, const float* weight, float epsilon,
                    int64_t rows, int64_t width, float* y, float* sum);
 
+  /// s = x + residual; y = (s - mean(s)) / sqrt(var(s) + epsilon) * weight + bias, likewise. (Ba,
+  /// Kiros and Hinton 2016.) `residual`, `bias` and `sum` may be null.
+  void (*layer_norm)(const float* x, const float* residual, const float* weight, const float* bias,
+                     float epsilon, int64_t rows, int64_t width, float* y, float* sum);
+
   /// y = f(gate) * up for `count` elements, f by its number; a null `up` is all ones. With a limit
   /// L > 0, which needs an `up`: y = f(min(gate, L)) (min(max(up, -L), L) + 1).
   void (*activations[static_cast<int>(Activation::count)])(const float* gate, const float* up,

@@ -1,9 +1,8 @@
 #include "ops/basic/rms_norm.h"
 
-#include <algorithm>
-
 #include "base/shapes.h"
 #include "kernels/kernels.h"
+#include "ops/basic/norm_rows.h"
 
 namespace tamiz {
 namespace {
@@ -20,8 +19,6 @@ TAMIZ_PORTS(RMSNormOutput, RMS_NORM_OUTPUTS);
 
 using In = RMSNormInput;
 using Out = RMSNormOutput;
-
-constexpr int64_t kTaskElements = 8192;
 
 class RMSNorm : public Stage {
  public:
@@ -47,34 +44,21 @@ class RMSNorm : public Stage {
     outputs[Out::y].shape = outputs[Out::sum].shape = x;
   }
 
-  size_t tasks(const Call& call, int) const override {
-    const Rows rows(call);
-    return rows.count ? (rows.count + rows.a_task - 1) / rows.a_task : 0;
-  }
+  size_t tasks(const Call& call, int) const override { return rows(call).tasks(); }
 
   void run(const Call& call, int, size_t task) const override {
-    const Rows rows(call);
-    const int64_t first = task * rows.a_task;
-    const int64_t at = first * rows.width;
-    const bool residual = static_cast<bool>(call.inputs[In::residual]);
-    const bool sum = static_cast<bool>(call.outputs[Out::sum]);
-    kernels_.rms_norm(call.inputs[In::x].as<float>() + at,
-                      residual ? call.inputs[In::residual].as<float>() + at : nullptr,
-                      call.inputs[In::weight].as<float>(), epsilon_,
-                      std::min(rows.a_task, rows.count - first), rows.width,
-                      call.outputs[Out::y].as<float>() + at,
-                      sum ? call.outputs[Out::sum].as<float>() + at : nullptr);
+    const NormRows rows = this->rows(call);
+    const int64_t at = rows.first(task) * rows.width;
+    kernels_.rms_norm(floats_at(call.inputs[In::x], at), floats_at(call.inputs[In::residual], at),
+                      floats_at(call.inputs[In::weight], 0), epsilon_, rows.of_task(task),
+                      rows.width, floats_at(call.outputs[Out::y], at),
+                      floats_at(call.outputs[Out::sum], at));
   }
 
  private:
-  struct Rows {
-    int64_t width, count, a_task;
-    explicit Rows(const Call& call) {
-      width = call.inputs[In::weight].shape.dims[0];
-      count = width ? call.inputs[In::x].shape.count() / width : 0;
-      a_task = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, width));
-    }
-  };
+  static NormRows rows(const Call& call) {
+    return NormRows(call.inputs[In::x], call.inputs[In::weight]);
+  }
 
   const float epsilon_;
   const ElementwiseKernels& kernels_;
