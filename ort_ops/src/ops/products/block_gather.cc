@@ -66,18 +66,23 @@ class BlockGather : public Stage {
     const uint8_t* const tile = weight + row / kTile * weight_.tile_bytes();
     if (weight_.is_affine()) return gather_affine(tile, row % kTile, y);
     if (weight_.format != Format::integers) return gather_format(tile, row % kTile, y);
-    const int bits = weight_.bits, scale_bits = weight_.scale_bits;
+    weight_.bits == 8 ? gather_integers<8>(tile, row % kTile, y)
+                      : gather_integers<4>(tile, row % kTile, y);
+  }
+
+  /// Quants of kOf bits, which the compiler knows.
+  template <int kOf>
+  void gather_integers(const uint8_t* tile, int64_t o, float* y) const {
+    const int scale_bits = weight_.scale_bits;
     const uint8_t* group = tile;
-    const int64_t o = row % kTile;
     const float unit = weight_unit(tile, weight_.groups(), o, scale_bits);
-    for (int64_t i = 0; i < weight_.k; i += kGroup, group += group_bytes(bits, scale_bits)) {
-      const float scale = weight_scale(group, bits, o, scale_bits);
-      const float minimum = weight_minimum(group, bits, o, scale_bits);
+    for (int64_t i = 0; i < weight_.k; i += kGroup, group += group_bytes(kOf, scale_bits)) {
+      const float scale = weight_scale(group, kOf, o, scale_bits);
+      const float minimum = weight_minimum(group, kOf, o, scale_bits);
       const int64_t count = std::min(kGroup, weight_.k - i);
       for (int64_t j = 0; j < count; ++j) {
-        const int quant = weight_quant(group, bits, o, j);
-        const float scaled = scale * static_cast<float>(quant);
-        y[i + j] = bits == 8 ? scaled : unit * (scaled + minimum);
+        const float scaled = scale * static_cast<float>(weight_quant(group, kOf, o, j));
+        y[i + j] = kOf == 8 ? scaled : unit * (scaled + minimum);
       }
     }
   }
