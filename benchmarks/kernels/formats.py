@@ -47,9 +47,10 @@ def packed_weight(format, rng):
     def factors(wanted, columns):
         return rng.uniform(0.0001, 0.002, (N, columns)).astype(np.float16) if wanted else None
 
+    quant = np.uint32 if isinstance(format, formats.Grid) else np.uint8
     large, units = format.block == formats.SUPER_BLOCK, format.scales is formats.Scales.UNITS
     parts = formats.Parts(
-        rng.integers(0, 1 << format.bits, (N, K), dtype=np.uint8),
+        rng.integers(0, 1 << format.bits, (N, K // format.step), dtype=quant),
         scales(),
         scales() if format.minimum else None,
         factors(large or units, blocks if large else 1),

@@ -59,6 +59,8 @@ MODELS: dict[str, dict[str, Any]] = {
 #: Of a super-block's width.
 WIDE: dict[str, Any] = {"hidden": 256, "ffn": 512, "heads": 4, "head_dim": 64, "rotary_dim": 64}
 SUPER_BLOCKS = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
+#: Codebooks of vectors.
+GRIDS = [Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S]
 KINDS = [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1]
 
 
@@ -89,9 +91,9 @@ def test_logits_equal_the_model_in_numpy(tmp_path, plugins, name, kind) -> None:
     assert relative_error(found, expected_logits(held)) < bound
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *SUPER_BLOCKS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*KINDS, *SUPER_BLOCKS, *GRIDS], ids=lambda kind: kind.name)
 def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins, kind) -> None:
-    model = tiny_gguf.random_model(tied=False, **(WIDE if kind in SUPER_BLOCKS else {}))
+    model = tiny_gguf.random_model(tied=False, **({} if kind in KINDS else WIDE))
     held, bundle = exported(tmp_path, plugins, model, kind)
     found = survey(bundle, plugins)
     nodes = {node.name: node for node in found.model.graph}

@@ -21,6 +21,13 @@ HALVES = {
     "tq2_0": [64],
     "f16": [0],
     "bf16": [],
+    "iq1_s": [0],
+    "iq1_m": [],
+    "iq2_xxs": [0],
+    "iq2_xs": [0],
+    "iq2_s": [0],
+    "iq3_xxs": [0],
+    "iq3_s": [0],
 }
 #: Zeros of both signs, the smallest and the largest subnormal, the largest finite, 1 and -1.
 ODD = np.array([0, 0x8000, 1, 0x8001, 0x3FF, 0x7BFF, 0xFBFF, 0x3C00, 0xBC00], np.uint16)
@@ -40,13 +47,22 @@ def random_blocks(format, n, k, seed=0, odd=0.2, plain=False) -> np.ndarray:
     rng = np.random.default_rng([seed, n, k])
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[format.gguf]]
     blocks = rng.integers(0, 256, (n, k // block, block_bytes), dtype=np.uint8)
-    for at in HALVES[format.name]:
+
+    def halves() -> np.ndarray:
         half = rng.integers(0, 1 << 16, (n, k // block), dtype=np.uint16)
         half = np.where(half & 0x7C00 == 0x7C00, half & 0x83FF, half)
         half = np.where(rng.random(half.shape) < odd, rng.choice(ODD, half.shape), half)
         if plain:
             half = rng.uniform(0.001, 0.02, half.shape).astype(np.float16).view(np.uint16)
+        return half
+
+    for at in HALVES[format.name]:
+        half = halves()
         blocks[:, :, at], blocks[:, :, at + 1] = half & 255, half >> 8
+    if format.name == "iq1_m":  # four bits in each of the last four words
+        half = halves()
+        for i in range(4):
+            blocks[:, :, 49 + 2 * i] = blocks[:, :, 49 + 2 * i] & 15 | (half >> 4 * i & 15) << 4
     if format.name == "mxfp4":
         exponents = [119, 120, 121] if plain else [0, 1, 2, 100, 127, 252]
         blocks[:, :, 0] = rng.choice(exponents, (n, k // block))

@@ -327,7 +327,7 @@ _TOGETHER = ("ssm_beta.weight", "ssm_alpha.weight")
 
 def _stored(rows: np.ndarray, kind: Type) -> np.ndarray:
     """Blocks of a tensor; random ones of the types that gguf cannot quantise to."""
-    if kind.name.endswith("_K"):
+    if kind.name.endswith("_K") or kind.name.startswith(("IQ1", "IQ2", "IQ3")):
         n, k = rows.shape
         return random_blocks(gguf_format(kind.name), n, k, plain=True)
     return gguf.quants.quantize(rows, kind)

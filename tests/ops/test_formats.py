@@ -47,10 +47,16 @@ def test_values_are_those_of_gguf_bit_for_bit(format, n, blocks, seed, odd) -> N
     np.testing.assert_array_equal(bits(some), bits(got[first:last]))
 
 
+#: Of a block of 256 inputs, beside those of GGUF: a sign for every input, not for seven in eight;
+#: whole fields of bits above the lowest 8 of a vector's number; scales of 4 bits, not of 3.
+MORE_BYTES = {"iq1_s": 4, "iq1_m": 2, "iq2_xxs": 4, "iq2_xs": 8, "iq3_xxs": 4}
+
+
 @pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
 def test_bytes_are_those_of_gguf(format) -> None:
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[format.gguf]]
     k = 512
+    block_bytes += MORE_BYTES.get(format.name, 0)
     assert format.row_bytes(k) == k // block * block_bytes
     assert format.bytes(32, k) == 32 * k // block * block_bytes
     assert format.bytes(17, k) == format.bytes(32, k)
@@ -73,8 +79,11 @@ def test_parts_come_back_from_tiles(format, n, k) -> None:
     scales = numbers(kind, groups, most) if format.scales.bits else None
     units = format.scales is formats.Scales.UNITS
     large = format.block == formats.SUPER_BLOCK
+    grid = isinstance(format, formats.Grid)
+    k = -(-k // format.step) * format.step
+    quant = np.uint16 if format.is_float else np.uint32 if grid else np.uint8
     parts = formats.Parts(
-        numbers(np.uint16 if format.is_float else np.uint8, (n, k), 1 << min(format.bits, 12)),
+        numbers(quant, (n, k // format.step), 1 << (format.bits if grid else min(format.bits, 12))),
         scales,
         numbers(kind, groups, most) if format.minimum else None,
         numbers(np.float16, (n, blocks if large else 1), 9) if large or units else None,
@@ -101,6 +110,14 @@ def test_a_factor_that_is_not_finite_is_refused_in_one_sentence(format, half) ->
         with pytest.raises(ValueError, match=r"of output 18 hold .*expected finite") as error:
             formats.pack_blocks(format, wrong, k)
         assert "\n" not in str(error.value)
+
+
+def test_a_factor_of_iq1_m_that_is_not_finite_is_refused() -> None:
+    format = formats.FORMATS["iq1_m"]
+    data = np.zeros((20, 56), np.uint8)
+    data[18, 55], data[18, 53] = 0x70, 0xC0  # the high four bits of words: 0x7C00
+    with pytest.raises(ValueError, match=r"d of output 18 hold inf at 0, expected finite"):
+        formats.pack_blocks(format, data, 256)
 
 
 def test_an_exponent_that_overflows_is_refused() -> None:

@@ -1,4 +1,5 @@
 // tamiz_ops._native: the ops on NumPy arrays, their declarations, metrics and CPU features.
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -7,6 +8,7 @@
 #include "engine/op_attributes.h"
 #include "engine/program.h"
 #include "kernels/dispatch.h"
+#include "kernels/products/formats.h"
 #include "python/fits.h"
 #include "python/numpy_host.h"
 
@@ -128,6 +130,21 @@ py::dict schemas() {
   return all;
 }
 
+/// The vectors of a format's codebook, int8 [vectors, inputs of one]; of IQ1 8 times as large.
+py::array_t<int8_t> grid(const std::string& name) {
+  for (const FormatSpec& spec : kFormats) {
+    if (spec.grid == nullptr || name != spec.name) continue;
+    const int64_t vectors = int64_t{1} << spec.grid->bits, step = spec.grid->step;
+    py::array_t<int8_t> all({vectors, step});
+    for (int64_t at = 0; at < vectors * step; ++at) {
+      const int level = spec.grid->level(static_cast<int>(at / step), at % step);
+      all.mutable_data()[at] = static_cast<int8_t>(level);
+    }
+    return all;
+  }
+  throw Error("format is '" + name + "', expected one with a codebook of vectors");
+}
+
 py::dict cpu() {
   py::dict features;
   for (const auto& [name, present] : cpu_features()) features[name.c_str()] = present;
@@ -151,6 +168,7 @@ PYBIND11_MODULE(_native, module) {
              py::arg("threads"), py::arg("attributes"));
   add_fits(module);
   module.def("schemas", &schemas);
+  module.def("grid", &grid, py::arg("format"));
   module.def("cpu", &cpu);
   module.def("metrics", &tamiz::read_metrics, py::arg("session"));
   module.def("reset_metrics", &tamiz::reset_metrics, py::arg("session"));

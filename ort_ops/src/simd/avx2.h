@@ -173,6 +173,14 @@ inline Ints look_up(const uint8_t* table, Ints x) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), x);
 }
+inline Ints gather_ints(const uint32_t* table, Ints x) {
+  return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), x, 4);
+}
+inline Ints negate_bytes(Ints x, Ints flags, int bit) {
+  const Ints one = _mm256_set1_epi8(static_cast<char>(1 << bit));
+  const Ints wanted = _mm256_cmpeq_epi8(_mm256_and_si256(flags, one), one);
+  return _mm256_sub_epi8(_mm256_xor_si256(x, wanted), wanted);
+}
 inline Ints dot_bytes(Ints a, Ints b) { return _mm256_maddubs_epi16(a, b); }
 inline Ints low_words_twice(Ints x) {
   const __m128i order = _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13);

@@ -153,6 +153,16 @@ inline Ints look_up(const uint8_t* table, Ints x) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), x);
 }
+/// The integers of `table` that x numbers.
+inline Ints gather_ints(const uint32_t* table, Ints x) {
+  return _mm512_i32gather_epi32(x, table, 4);
+}
+/// The bytes of x, negated where bit `bit` of a byte of `flags` is set.
+inline Ints negate_bytes(Ints x, Ints flags, int bit) {
+  const __mmask64 wanted =
+      _mm512_test_epi8_mask(flags, _mm512_set1_epi8(static_cast<char>(1 << bit)));
+  return _mm512_mask_sub_epi8(x, wanted, _mm512_setzero_si512(), x);
+}
 /// Unsigned bytes of a times signed bytes of b, added in pairs.
 inline Ints dot_bytes(Ints a, Ints b) { return _mm512_maddubs_epi16(a, b); }
 /// The low word of every integer, twice.

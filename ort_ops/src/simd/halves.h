@@ -205,6 +205,22 @@ TAMIZ_INTS look_up(const uint8_t* table, Ints x) {
   const UBytes16 bytes = read<UBytes16>(table);
   return {half_look_up(bytes, x.low), half_look_up(bytes, x.high)};
 }
+TAMIZ_INTS gather_ints(const uint32_t* table, Ints x) {
+  Ints found = x;
+  for (int i = 0; i < 4; ++i) {
+    found.low[i] = static_cast<int>(table[x.low[i]]);
+    found.high[i] = static_cast<int>(table[x.high[i]]);
+  }
+  return found;
+}
+TAMIZ_INTS negate_bytes(Ints x, Ints flags, int bit) {
+  const UBytes16 one = all_of<UBytes16>(static_cast<uint8_t>(1 << bit));
+  const auto half = [one](Ints4 bytes, Ints4 set) {
+    const auto wanted = as<UBytes16>((as<UBytes16>(set) & one) == one);
+    return as<Ints4>((as<UBytes16>(bytes) ^ wanted) - wanted);
+  };
+  return {half(x.low, flags.low), half(x.high, flags.high)};
+}
 TAMIZ_INTS low_words_twice(Ints x) {
   const Ints low = bits_and(x, all_ints(0xffff));
   return bits_or(low, ints_left<16>(low));

@@ -7,6 +7,8 @@
 //   bytes_right<Bits>(x)      shifts every byte, as an unsigned one
 //   dot_quads(sum, a, b)      adds unsigned bytes of a times signed bytes of b, in fours
 //   dot_quad<Quad>(sum, a, b) .. of b the four of lane Quad, in every lane; only on ARM
+//   gather_ints(table, x)     the integers of a table that the lanes of x number
+//   negate_bytes(x, flags, bit)  .. those bytes negated whose byte of flags has bit `bit` set
 //   any_bits(x)               whether a bit is set; with TAMIZ_DOT on ARM
 //   store_low_bytes(p, x)     stores the low byte of every lane
 //   pair_words(x, to)         stores 4 kLanes integers as words, of every four in the order

@@ -7,6 +7,8 @@ inputs with a small integer scale for each 32 or 16 of them.
     w = scale * value + minimum            value = quant - offset, or codebook[quant]
 
 where, in a super-block, scale = d * s and minimum = -dmin * m, with integers s and m.
+
+A `Grid` has a codebook of vectors: one quant stands for 4 or 8 inputs.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class Scales(enum.Enum):
     SIX_SIGNED = ("six signed", 6)  #: 32 too large
     SIGNED_BYTE = ("signed byte", 8)
     FOUR = ("four", 4)  #: unsigned
+    ODD = ("odd", 4)  #: t, of s = 2 t + 1
     NONE = ("none", 0)  #: d alone
     FLOAT = ("float", 0)  #: the elements are floats, nothing scales them
     AFFINE = ("affine", 0)  #: of whole blocks of inputs, after all quants of a tile; see `Affine`
@@ -58,6 +61,7 @@ class Format:
         gguf: The type of GGUF tensors that the format holds; None where no GGUF type is the same.
         work: Time to multiply a weight that lies in the cache, where that of q4_1 is 1
             (`benchmarks/kernels/work.py`, AMD EPYC with AVX-512).
+        step: Inputs that a quant stands for: 1, or the 4 or 8 of a vector.
     """
 
     name: str
@@ -70,6 +74,7 @@ class Format:
     minimum: bool = False
     gguf: str | None = None
     work: float = 1.0
+    step: int = 1
 
     @property
     def bits(self) -> int:
@@ -82,12 +87,17 @@ class Format:
         return self.scales is Scales.FLOAT
 
     @property
+    def quant_bytes(self) -> int:
+        """Bytes of the quants of one block of one output."""
+        return self.block * self.bits // 8
+
+    @property
     def block_bytes(self) -> int:
         """Bytes of one block of one output; what a unit of an output takes is not counted."""
         kinds = 1 + self.minimum
         halves = kinds if self.block == SUPER_BLOCK else 0
         scales = self.block // self.group * kinds * self.scales.bits
-        return (self.block * self.bits + scales) // 8 + 2 * halves
+        return self.quant_bytes + scales // 8 + 2 * halves
 
     def blocks(self, k: int) -> int:
         """Blocks of one output with `k` inputs."""
@@ -138,10 +148,70 @@ class Affine(Format):
         return self.blocks(k) * GROUP * self.bits // 8 + self.scales_of(k) * factors
 
 
+@dataclass(frozen=True)
+class Grid(Format):
+    """A format whose codebook has vectors of `step` inputs: ggml's IQ1, IQ2 and IQ3.
+
+        w = scale * value,  value = ± codebook[quant]  or  codebook[quant] ± 1
+
+    with the vectors of `tamiz_ops.formats.grids`. A quant is the number of a vector, and above it a
+    bit for the sign of each input; without `signs` one bit, which is set where 1 is subtracted.
+
+    Attributes:
+        number_bits: Bits of the number of a vector.
+        high: Bits that tiles store of a quant above its lowest 8, without signs of inputs.
+        signs: Whether each input has a sign.
+        unit: What scales are multiplied with.
+    """
+
+    number_bits: int = 8
+    high: int = 0
+    signs: bool = True
+    unit: float = 1.0
+
+    @property
+    def bits(self) -> int:
+        """Bits of a quant."""
+        return self.number_bits + (self.step if self.signs else 1)
+
+    @property
+    def quant_bytes(self) -> int:
+        """Bytes of the quants of one block of one output."""
+        return self.block // self.step * (8 + self.high + self.signs * self.step) // 8
+
+
 _NON_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _MICROSCALING = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # doubled
 
-_ALL = (
+
+def _grid(
+    name: str,
+    group: int,
+    step: int,
+    number_bits: int,
+    high: int,
+    *,
+    unit: float,
+    signs: bool = True,
+    work: float,
+) -> Grid:
+    return Grid(
+        name,
+        (),
+        Scales.ODD,
+        group,
+        SUPER_BLOCK,
+        gguf=name.upper(),
+        work=work,
+        step=step,
+        number_bits=number_bits,
+        high=high,
+        signs=signs,
+        unit=unit,
+    )
+
+
+_ALL: tuple[Format, ...] = (
     Format("q4_0", (4,), offset=8, gguf="Q4_0"),
     Format("q4_1", (4,), minimum=True, gguf="Q4_1"),
     Format("q4_units", (4,), Scales.UNITS, minimum=True),
@@ -168,6 +238,13 @@ _ALL = (
     Format("tq2_0", (2,), Scales.NONE, SUPER_BLOCK, SUPER_BLOCK, offset=1, gguf="TQ2_0", work=0.9),
     Format("f16", (16,), Scales.FLOAT, gguf="F16", work=2.5),
     Format("bf16", (16,), Scales.FLOAT, gguf="BF16", work=2.5),
+    _grid("iq1_s", 32, 8, 11, 4, unit=1 / 8, signs=False, work=5.1),
+    _grid("iq1_m", 16, 8, 11, 4, unit=1 / 8, signs=False, work=5.4),
+    _grid("iq2_xxs", 32, 8, 8, 0, unit=1 / 8, work=1.9),
+    _grid("iq2_xs", 16, 8, 9, 2, unit=1 / 8, work=2.8),
+    _grid("iq2_s", 16, 8, 10, 2, unit=1 / 8, work=3.7),
+    _grid("iq3_xxs", 32, 4, 8, 0, unit=1 / 4, work=2.7),
+    _grid("iq3_s", 32, 4, 9, 1, unit=1, work=3.9),
 )
 
 #: Every format by name.

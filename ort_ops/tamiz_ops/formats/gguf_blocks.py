@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops.formats.declared import SUPER_BLOCK, Format
+from tamiz_ops.formats.grid_blocks import GRID_BLOCKS
 from tamiz_ops.formats.parts import Parts
 
 Bytes = npt.NDArray[np.uint8]
@@ -37,9 +38,12 @@ def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
         raise ValueError(f"k is {k}, expected a multiple of {format.block} for {format.name}")
     if format.name == "tq2_0" and data.shape[-1] == k // SUPER_BLOCK * _TQ1_0_BYTES:
         data = _tq2_0_of_tq1_0(data)
-    _check_rows(data, format.row_bytes(k))
-    blocks = np.ascontiguousarray(data).reshape(-1, format.block_bytes)
-    parts = _READERS[format.name](blocks)
+    if format.name in GRID_BLOCKS:
+        block_bytes, read = GRID_BLOCKS[format.name]
+    else:
+        block_bytes, read = format.block_bytes, _READERS[format.name]
+    _check_rows(data, format.blocks(k) * block_bytes)
+    parts = read(np.ascontiguousarray(data).reshape(-1, block_bytes))
     n = len(data)
     others = (parts.scales, parts.minima, parts.d, parts.dmin)
     rows = (None if array is None else array.reshape(n, -1) for array in others)

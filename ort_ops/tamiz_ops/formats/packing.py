@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops.formats.affine import pack_affine, unpack_affine
-from tamiz_ops.formats.declared import GROUP, SUPER_BLOCK, TILE, Affine, Format, Scales
+from tamiz_ops.formats.declared import GROUP, SUPER_BLOCK, TILE, Affine, Format, Grid, Scales
 from tamiz_ops.formats.gguf_blocks import read_blocks
+from tamiz_ops.formats.grids import gather_vectors, spread_vectors
 from tamiz_ops.formats.parts import Array, Floats, Parts, pad_columns
 from tamiz_ops.formats.planes import gather_quants, pad_rows, spread_planes
 
@@ -86,17 +87,22 @@ def pack_parts(format: Format, parts: Parts) -> Bytes:
     """
     if isinstance(format, Affine):
         return pack_affine(format, parts)
-    n, k = parts.quants.shape
     _check_parts(format, parts)
     parts.check_finite(format)
+    n, k = len(parts.quants), parts.quants.shape[1] * format.step
     tiles = -(-n // TILE)
     if format.is_float:
         quants = pad_rows(pad_columns(parts.quants.astype("<u2"), format.block))
         columns = quants.reshape(tiles, TILE, -1)
         return np.ascontiguousarray(columns.transpose(0, 2, 1)).view(np.uint8).reshape(tiles, -1)
-    quants = pad_rows(pad_columns(parts.quants, format.block, format.offset), format.offset)
+    whole = format.block // format.step
+    quants = pad_rows(pad_columns(parts.quants, whole, format.offset), format.offset)
     blocks = np.empty((tiles, format.blocks(k)), _block(format))
-    planes = spread_planes(format, quants, quants.shape[1] // GROUP)
+    groups = format.blocks(k) * format.block // GROUP
+    if isinstance(format, Grid):
+        planes = spread_vectors(format, quants, groups)
+    else:
+        planes = spread_planes(format, quants, groups)
     blocks["planes"] = planes.reshape(*blocks.shape, format.block // GROUP, -1)
     for name, array in _stored(format, parts).items():
         padded = pad_rows(array).reshape(tiles, TILE, blocks.shape[1], -1)
@@ -128,7 +134,11 @@ def unpack_parts(format: Format, packed: Bytes, n: int, k: int) -> Parts:
         packed = np.ascontiguousarray(packed[:, : -2 * TILE])
     blocks = packed.view(_block(format)).reshape(tiles, -1)
     padded = blocks.shape[1] * format.block
-    quants = gather_quants(format, np.ascontiguousarray(blocks["planes"]), padded)[:n, :k]
+    planes = np.ascontiguousarray(blocks["planes"])
+    if isinstance(format, Grid):
+        quants = gather_vectors(format, planes, padded)[:n, : -(-k // format.step)]
+    else:
+        quants = gather_quants(format, planes, padded)[:n, :k]
     stored = {
         name: blocks[name].transpose(0, 3, 1, 2).reshape(tiles * TILE, -1)[:n]
         for name in _block(format).names or ()
@@ -153,14 +163,15 @@ def _chunks(n: int, k: int) -> list[tuple[int, slice]]:
 
 def _block(format: Format) -> np.dtype[Any]:
     """One block of a tile, as the kernels read it."""
-    group = (format.block // GROUP, GROUP * TILE * format.bits // 8)
+    groups = format.block // GROUP
+    group = (groups, TILE * format.quant_bytes // groups)
     planes = [("planes", "u1", group)]
     if format.block == GROUP:
         kind = "<f2" if format.scales is Scales.HALF else "u1"
         names = ["scales"] + ["minima"] * format.minimum
         return np.dtype(planes + [(name, kind, (1, TILE)) for name in names])
     halves = [(name, "<f2", (1, TILE)) for name in ["d"] + ["dmin"] * format.minimum]
-    count = (format.block_bytes - 2 * len(halves)) - format.block * format.bits // 8
+    count = format.block_bytes - 2 * len(halves) - format.quant_bytes
     scales = [("scales", "u1", (count, TILE))] if count else []
     return np.dtype(scales + halves + planes)
 
@@ -186,6 +197,8 @@ def _small_scales(format: Format, parts: Parts) -> Array | None:
         return scales | parts.minima << 4
     if format.scales is Scales.SIGNED_BYTE:
         return scales
+    if format.scales is Scales.ODD:
+        return scales[:, ::2] | scales[:, 1::2] << 4
     n, per_block = len(scales), SUPER_BLOCK // format.group
     values = scales.reshape(n, -1, per_block)
     if parts.minima is not None:
@@ -206,6 +219,8 @@ def _restored(
         return scales & 15, scales >> 4
     if format.scales is Scales.SIGNED_BYTE:
         return scales.view(np.int8), None
+    if format.scales is Scales.ODD:
+        return np.stack([scales & 15, scales >> 4], axis=2).reshape(n, -1), None
     threes = scales.reshape(n, -1, 3)
     last = np.bitwise_or.reduce(threes >> 6 << np.array([0, 2, 4], np.uint8), axis=2)
     values = np.concatenate([threes & 63, last[..., None]], axis=2)
@@ -227,9 +242,10 @@ def _check_packed(format: Format, packed: Bytes, n: int, k: int) -> None:
 
 
 def _check_parts(format: Format, parts: Parts) -> None:
-    n, k = parts.quants.shape
-    if n == 0 or k == 0:
-        raise ValueError(f"quants is [{n}, {k}], expected [N, K] with positive N and K")
+    n, columns = parts.quants.shape
+    if n == 0 or columns == 0:
+        raise ValueError(f"quants is [{n}, {columns}], expected [N, K] with positive N and K")
+    k = columns * format.step
     if not format.is_float and parts.quants.size and int(parts.quants.max()) >> format.bits:
         raise ValueError(f"quants holds {parts.quants.max()}, expected {format.bits} bits")
     grouped = format.scales not in (Scales.NONE, Scales.FLOAT)

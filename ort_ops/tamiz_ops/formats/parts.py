@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops.formats.declared import SUPER_BLOCK, Affine, Format, Scales
+from tamiz_ops.formats.declared import SUPER_BLOCK, Affine, Format, Grid, Scales
+from tamiz_ops.formats.grids import vector_values
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -22,7 +23,8 @@ class Parts:
     """A weight of N outputs and K inputs, in one format.
 
     Attributes:
-        quants: uint8 ``[N, K]``, elements without offset; of floats uint16, their bits.
+        quants: uint8 ``[N, K]``, elements without offset; of floats uint16, their bits. Of a `Grid`
+            uint32 ``[N, K / step]``.
         scales: ``[N, groups]``, groups of whole blocks: float16, uint8 or int8; None where the
             format has no scales of groups. Of an affine format float32 or float16.
         minima: Like `scales`; None where the format has no minimum. Of an affine format the zero
@@ -61,8 +63,10 @@ class Parts:
             return self._affine_values(format)
         n, k = self.quants.shape
         scales, minima = self.factors(format)
-        quants = pad_columns(self.quants, format.block)
-        if format.codebook is not None:
+        quants = pad_columns(self.quants, format.block // format.step)
+        if isinstance(format, Grid):
+            weight = vector_values(format, quants)
+        elif format.codebook is not None:
             weight = np.array(format.codebook, np.float32)[quants]
         else:
             weight = quants.astype(np.float32)
@@ -74,7 +78,7 @@ class Parts:
         if format.scales is Scales.UNITS:
             assert self.d is not None
             weight *= self.d.astype(np.float32) / np.float32(256)
-        return weight[:, :k]
+        return weight[:, : k * format.step]
 
     def _affine_values(self, format: Affine) -> Floats:
         """scale (quant - zero point), rounded as other tools do: once, if zero points are whole."""
@@ -112,6 +116,8 @@ class Parts:
             return self.d.astype(np.float32), None
         if format.scales is Scales.SIX_SIGNED:
             scales -= np.float32(SIGN)
+        if isinstance(format, Grid):
+            scales = (2 * scales + 1) * np.float32(format.unit)
         scales *= _spread(self.d, format)
         if minima is not None:
             assert self.dmin is not None

@@ -94,7 +94,8 @@ constexpr int64_t kFewestRows = 1;
 
 template <class W>
 inline void multiply_bytes(const MultiplyArgs& a, const ByteRows& x) {
-  if (a.rows <= kFewByteRows) return few_byte_rows<W>(a, x);
+  constexpr int kFew = kUnpackedOnce<W> ? 1 : kFewByteRows;
+  if (a.rows <= kFew) return few_byte_rows<W, kFew>(a, x);
   multiply_passes<W>(a, x);
 }
 
@@ -171,6 +172,20 @@ inline void multiply_planes(const MultiplyArgs& a, const ByteRows& x) {
       return multiply_bytes<Planar<Format::iq4_xs>>(a, x);
     case Format::tq2_0:
       return multiply_bytes<Planar<Format::tq2_0>>(a, x);
+    case Format::iq1_s:
+      return multiply_bytes<Planar<Format::iq1_s>>(a, x);
+    case Format::iq1_m:
+      return multiply_bytes<Planar<Format::iq1_m>>(a, x);
+    case Format::iq2_xxs:
+      return multiply_bytes<Planar<Format::iq2_xxs>>(a, x);
+    case Format::iq2_xs:
+      return multiply_bytes<Planar<Format::iq2_xs>>(a, x);
+    case Format::iq2_s:
+      return multiply_bytes<Planar<Format::iq2_s>>(a, x);
+    case Format::iq3_xxs:
+      return multiply_bytes<Planar<Format::iq3_xxs>>(a, x);
+    case Format::iq3_s:
+      return multiply_bytes<Planar<Format::iq3_s>>(a, x);
     default:
       return;  // integers; f16 and bf16 have no quants
   }

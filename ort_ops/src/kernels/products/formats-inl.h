@@ -106,6 +106,20 @@ void multiply_format(const MultiplyArgs& a) {
       return multiply_packed<Planar<Format::iq4_xs>>(a);
     case Format::tq2_0:
       return multiply_packed<Planar<Format::tq2_0>>(a);
+    case Format::iq1_s:
+      return multiply_packed<Planar<Format::iq1_s>>(a);
+    case Format::iq1_m:
+      return multiply_packed<Planar<Format::iq1_m>>(a);
+    case Format::iq2_xxs:
+      return multiply_packed<Planar<Format::iq2_xxs>>(a);
+    case Format::iq2_xs:
+      return multiply_packed<Planar<Format::iq2_xs>>(a);
+    case Format::iq2_s:
+      return multiply_packed<Planar<Format::iq2_s>>(a);
+    case Format::iq3_xxs:
+      return multiply_packed<Planar<Format::iq3_xxs>>(a);
+    case Format::iq3_s:
+      return multiply_packed<Planar<Format::iq3_s>>(a);
     case Format::f16:
       return multiply_numbers<Format::f16>(a);
     case Format::bf16:

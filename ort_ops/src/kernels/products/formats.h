@@ -3,6 +3,8 @@
 //
 //   w = scale * value + minimum, value = quant - offset or codebook[quant]
 //
+// or, where a codebook has vectors of 4 or 8 inputs, as kernels/products/grids.h says.
+//
 // A group is 32 inputs. Its quants lie in planes, low bits first; a plane of b bits is b
 // vectors of 64 bytes, and byte 4o + i of vector v holds in its field j, of b bits, input
 // 4 (8 / b v + j) + i of output o. A block of 32 inputs is
@@ -15,7 +17,12 @@
 //
 // Small scales, byte o of each vector: 4 bits: s | m << 4, a vector for every 16 inputs; 8 bits: s,
 // likewise; 6 bits: three vectors hold four numbers, three in the low 6 bits, the fourth in the
-// high 2 bits of the three; first all s, then all m.
+// high 2 bits of the three; first all s, then all m; odd: s = 2 t + 1, t of part i in bits 0 .. 3
+// and of part i + 1 in bits 4 .. 7, a vector for every two parts.
+//
+// A group with a codebook of vectors has no planes, but the numbers of its vectors: the lowest 8
+// bits, 16 bytes for each vector; the bits above, fields of byte o of vectors of 16 bytes, lowest
+// first; and signs, a plane of one bit.
 //
 // f16 and bf16 have no scales: 16 numbers of 2 bytes for every input.
 //
@@ -26,6 +33,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/products/grids.h"
 #include "kernels/products/packing.h"
 
 namespace tamiz {
@@ -47,10 +55,17 @@ enum class Format : int {
   tq2_0,
   f16,
   bf16,
+  iq1_s,
+  iq1_m,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
   count
 };
 
-enum class Scales { half, exponent, four, six, six_signed, signed_byte, none, number };
+enum class Scales { half, exponent, four, six, six_signed, signed_byte, odd, none, number };
 
 struct FormatSpec {
   const char* name;
@@ -60,17 +75,20 @@ struct FormatSpec {
   int offset;
   const int8_t* codebook;  // 16 values, or null
   bool minimum;
+  const Grid* grid = nullptr;
 
   constexpr bool super_block() const { return scales >= Scales::four && scales < Scales::number; }
   constexpr bool number() const { return scales == Scales::number; }
   constexpr int64_t parts() const { return kGroup / part; }
   /// Inputs that K is a multiple of.
   constexpr int64_t block() const { return super_block() ? 8 * kGroup : kGroup; }
-  constexpr int64_t plane_bytes() const { return kGroup * kTile * (low + high) / 8; }
+  constexpr int64_t plane_bytes() const {
+    return grid ? grid->bytes() : kGroup * kTile * (low + high) / 8;
+  }
   /// Vectors of small scales of a super-block.
   constexpr int64_t small_scales() const {
     const int64_t numbers = 8 * parts() * (minimum ? 2 : 1);
-    if (scales == Scales::four) return numbers / 2;
+    if (scales == Scales::four || scales == Scales::odd) return numbers / 2;
     if (scales == Scales::none) return 0;
     return scales == Scales::signed_byte ? numbers : numbers * 3 / 4;
   }
@@ -111,6 +129,13 @@ constexpr FormatSpec kFormats[] = {
     {"tq2_0", 2, 0, Scales::none, 32, 1, nullptr, false},
     {"f16", 16, 0, Scales::number, 32, 0, nullptr, false},
     {"bf16", 16, 0, Scales::number, 32, 0, nullptr, false},
+    {"iq1_s", 0, 0, Scales::odd, 32, 0, nullptr, false, &kIq1},
+    {"iq1_m", 0, 0, Scales::odd, 16, 0, nullptr, false, &kIq1},
+    {"iq2_xxs", 0, 0, Scales::odd, 32, 0, nullptr, false, &kIq2Xxs},
+    {"iq2_xs", 0, 0, Scales::odd, 16, 0, nullptr, false, &kIq2Xs},
+    {"iq2_s", 0, 0, Scales::odd, 16, 0, nullptr, false, &kIq2S},
+    {"iq3_xxs", 0, 0, Scales::odd, 32, 0, nullptr, false, &kIq3Xxs},
+    {"iq3_s", 0, 0, Scales::odd, 32, 0, nullptr, false, &kIq3S},
 };
 static_assert(sizeof(kFormats) / sizeof(kFormats[0]) == static_cast<size_t>(Format::count), "");
 
@@ -121,6 +146,7 @@ constexpr int kSixOffset = 32;
 
 /// The quant of output `o` and input `i` of a group, as the integer that it stands for.
 static inline int format_value(const FormatSpec& f, const uint8_t* planes, int64_t o, int64_t i) {
+  if (f.grid) return grid_value(*f.grid, planes, o, i);
   int quant = 0, shift = 0;
   const int widths[] = {f.low, f.high};
   for (int plane = 0; plane < 2 && widths[plane] > 0; ++plane) {
@@ -158,6 +184,10 @@ static inline Factors format_factors(const FormatSpec& f, const uint8_t* tile, i
   const float d = half_to_float(halves + 2 * o);
   const int64_t i = g % 8 * f.parts() + part;
   if (f.scales == Scales::none) return {d, 0.0f};
+  if (f.scales == Scales::odd) {
+    const int both = block[kTile * (i / 2) + o];
+    return {d * f.grid->unit * static_cast<float>(2 * (both >> i % 2 * 4 & 15) + 1), 0.0f};
+  }
   if (f.scales == Scales::signed_byte) {
     return {d * static_cast<float>(static_cast<int8_t>(block[kTile * i + o])), 0.0f};
   }

@@ -274,11 +274,10 @@ inline void multiply_packed(const MultiplyArgs& a) {
   if (a.skip) return a.rows == 1 ? kept_rows<W, 1>(a) : kept_rows<W, 2>(a);
   // Up to twice as many rows as fit the registers are sooner multiplied in two passes than a panel
   // is written; where a tile is two vectors, a pass shares what it unpacks with half as many rows.
-  constexpr int64_t kFew = (kStrips == 1 ? 2 : 1) * kRowRegisters;
+  constexpr int R = kUnpackedOnce<W> ? 1 : kRowRegisters;
+  constexpr int64_t kFew = (kStrips == 1 && R > 1 ? 2 : 1) * R;
   if (a.rows > kFew) return many_rows<W>(a);
-  for (int64_t row = 0; row < a.rows; row += kRowRegisters) {
-    few_rows<W>(a, row, least(a.rows - row, kRowRegisters));
-  }
+  for (int64_t row = 0; row < a.rows; row += R) few_rows<W, R>(a, row, least(a.rows - row, R));
 }
 
 inline void multiply(const MultiplyArgs& a) {

@@ -128,6 +128,10 @@ constexpr bool kIsBytes<Int4InUnits> = true;
 template <>
 constexpr bool kIsBytes<Int8> = true;
 
+/// Whether two rows already share what is unpacked, as it costs more than to write it.
+template <class W>
+constexpr bool kUnpackedOnce = false;
+
 /// The sum of the quants in one part of a row's group, which is number `at`.
 template <class W, int Part>
 inline int32_t quant_sum(const QuantRows& x, int64_t at) {

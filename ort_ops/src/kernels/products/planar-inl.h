@@ -6,6 +6,7 @@
 
 #include "kernels/products/formats.h"
 #include "kernels/products/matmul_weights-inl.h"
+#include "kernels/products/planar_grids-inl.h"
 #include "kernels/products/planar_scales-inl.h"
 #include "simd/simd_int.h"
 #include "simd/target.h"
@@ -74,11 +75,17 @@ struct Planar {
   static constexpr bool kFromMemory = true;
   static constexpr int kVectors = 8;
   static constexpr bool kMinima = kSpec.minimum;
-  static constexpr int kOffset = kSpec.codebook ? 128 : kSpec.offset;
+  static constexpr int kOffset = kSpec.codebook || kSpec.grid ? 128 : kSpec.offset;
 
   /// Always inline: GCC would call it, and spill all sums around each call.
   __attribute__((always_inline)) static Ints vector(const uint8_t* planes, int strip, int v) {
-    const uint8_t* const at = planes + 4 * kLanes * strip;
+    if constexpr (kSpec.grid != nullptr) {
+      return grid_quads<*kSpec.grid>(planes, strip, v);
+    } else {
+      return plane_quads(planes + 4 * kLanes * strip, v);
+    }
+  }
+  __attribute__((always_inline)) static Ints plane_quads(const uint8_t* at, int v) {
     Ints quants = field<kSpec.low, 0>(at, v);
     if constexpr (kSpec.high > 0) {
       constexpr int64_t kLowBytes = kGroup * kTile * kSpec.low / 8;
@@ -118,6 +125,8 @@ struct Planar {
 
 template <Format F>
 constexpr bool kIsBytes<Planar<F>> = true;
+template <Format F>
+constexpr bool kUnpackedOnce<Planar<F>> = spec_of(F).grid != nullptr;
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

@@ -36,6 +36,8 @@ class FloatScales {
           const int8_t* const signed_bytes = reinterpret_cast<const int8_t*>(small + kTile * i);
           store(to + i * kStep, bytes_to_float(signed_bytes) * d);
         }
+      } else if constexpr (kSpec.scales == Scales::odd) {
+        read_odds(small, d * broadcast(kSpec.grid->unit), to);
       } else {
         Vec dmin = d;
         if constexpr (kSpec.minimum) dmin = broadcast(-1.0f) * load_halves(halves + 2 * kTile);
@@ -62,6 +64,15 @@ class FloatScales {
       const Ints both = wide_bytes(small + kTile * i);
       store(to + i * kStep, to_float(bits_and(both, all_ints(15))) * d);
       store(to + i * kStep + kTile, to_float(ints_right<4>(both)) * dmin);
+    }
+  }
+
+  static void read_odds(const uint8_t* small, Vec d, float* to) {
+    for (int i = 0; i < kNumbers; i += 2) {
+      const Ints both = wide_bytes(small + kTile * (i / 2)), one = all_ints(1);
+      const Ints low = bits_or(ints_left<1>(bits_and(both, all_ints(15))), one);
+      store(to + i * kStep, to_float(low) * d);
+      store(to + (i + 1) * kStep, to_float(bits_or(ints_left<1>(ints_right<4>(both)), one)) * d);
     }
   }
 
