@@ -73,7 +73,7 @@ from tamiz.serving.drafts import MOST
     default=MOST,
     show_default=True,
     help="Largest number of guessed tokens that a run verifies, of all answers. The server "
-    "verifies fewer where more do not pay; 0 switches guesses off. Answers are the same.",
+    "verifies fewer where more do not pay; 0 switches guesses off. It changes no answer.",
 )
 @click.option(
     "--timeout",

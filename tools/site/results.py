@@ -131,12 +131,16 @@ def readme(text: str, found: dict[str, list[Stored]]) -> str:
         f"Speeds in tokens per second: {processor}, {last['results']['threads']} threads, "
         f"{last['date']}, medians of interleaved rounds.",
     ]
-    parts += [
-        f"The ratio depends on the processor. On {other} decode at 128 is "
-        f"{ratios(group, 'decode_tok_s', '128')} × llama.cpp, and prefill of {PROMPT} is "
-        f"{ratios(group, 'prefill_tok_s', PROMPT)} ×: medians over rounds of the ratio in a round."
+    elsewhere = "; ".join(
+        f"{other} {ratios(group, 'decode_tok_s', '128')} and "
+        f"{ratios(group, 'prefill_tok_s', PROMPT)}"
         for other, group in others
-    ]
+    )
+    if elsewhere:
+        parts.append(
+            f"Times llama.cpp elsewhere, decode at 128 and prefill of {PROMPT}: {elsewhere}. "
+            "They are medians over rounds of the ratio in a round."
+        )
     before, _, rest = text.partition(MARKERS[0])
     _, _, after = rest.partition(MARKERS[1])
     return "\n\n".join([before + MARKERS[0], *parts, MARKERS[1] + after])
