@@ -1,11 +1,13 @@
 """A made mixture of experts: decode speed beside what the bytes of chosen experts predict.
 
-    python -m benchmarks experts /big/folder [--shape small|8b] [--threads 2] [--json FILE]
+    python -m benchmarks experts /big/folder [--shape small|8b] [--threads 2] [--json FILE] \
+        [--llama-cpp other-venv/bin/python]
 
 The GGUF is a Qwen3-MoE of random Q4_K blocks, with an embedding and a head in Q6_K. It is written
 tensor by tensor, exported, built and measured; what was written is removed in the end. A decode
 step reads all of attention, routers and head, and of each layer the experts that the token takes.
-``predicted_tok_s`` is what the read probe says that reading them takes.
+``predicted_tok_s`` is what the read probe says that reading them takes. With an interpreter that
+has llama-cpp-python, llama.cpp runs the same file in turns with tamiz.
 """
 
 from __future__ import annotations
@@ -30,8 +32,12 @@ from benchmarks.engines.large_model import (
     blocks,
     build_made,
 )
+from benchmarks.engines.peers import PEERS, started
+from tamiz.evaluation import bench
 
 VOCABULARY, CONTEXT, HEAD_DIM = 32000, 4096, 128
+#: Tokens before those that are decoded beside llama.cpp.
+CONTEXT_LENGTH = 128
 
 
 @dataclass(frozen=True)
@@ -141,18 +147,24 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--llama-cpp", metavar="PYTHON", help="interpreter that has it")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     folder = options.folder / "experts"
     folder.mkdir(parents=True)
     try:
         results = measure(folder, SHAPES[options.shape], options.threads)
+        if options.llama_cpp:
+            results |= beside_llama_cpp(folder, options.threads, options.llama_cpp)
     finally:
         shutil.rmtree(folder)
     print(json.dumps(results, indent=2))
     if options.json:
         settings = {"shape": asdict(SHAPES[options.shape]), "threads": options.threads}
-        record.write(options.json, "experts", results, settings=settings)
+        peers = {}
+        if options.llama_cpp:
+            peers["llama.cpp"] = record.version_of(options.llama_cpp, PEERS["llama.cpp"])
+        record.write(options.json, "experts", results, settings=settings, peers=peers)
 
 
 def measure(folder: Path, of: Shape, threads: int) -> dict[str, Any]:
@@ -163,3 +175,18 @@ def measure(folder: Path, of: Shape, threads: int) -> dict[str, Any]:
     results["weights"] = sum(int(np.prod(shape)) for shape, _ in tensors(of).values())
     results["step_gb"] = round(read / 1e9, 4)
     return results | bench_made(folder, threads, read)
+
+
+def beside_llama_cpp(folder: Path, threads: int, python: str) -> dict[str, Any]:
+    """Speeds of both in turns, and how often as fast tamiz is."""
+    ours = bench.bundle_child(folder / "built", threads)
+    theirs = started("llama.cpp", folder / SOURCE, threads, python, folder)
+    try:
+        found = bench.measure([ours, theirs], (CONTEXT_LENGTH,), print)
+    finally:
+        ours.close()
+        theirs.close()
+    return {
+        "tamiz": found[0].summary(),
+        "llama.cpp": found[1].summary() | {"ratio": found[0].ratio(found[1])},
+    }
