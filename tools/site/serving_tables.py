@@ -40,7 +40,7 @@ def speed_section(all_stored: list[Stored]) -> list[str]:
     for stored in all_stored:
         found = stored.record["results"]
         cells = [number(found["streams"]["decode_tok_s_8"]["median"])]
-        cells += [_spread(found[part][key]) for part, key in _RATIOS.values()]
+        cells += [_spread(found[p][key]) if p in found else "" for p, key in _RATIOS.values()]
         rows.append([_server(stored), *cells])
     head = ["server", "8 streams, tok/s", *_RATIOS]
     return ["## The server", _SPEED, table(head, rows), *origins(all_stored)]
