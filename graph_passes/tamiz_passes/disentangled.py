@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz_passes.distance_bias import longest
-from tamiz_passes.values import Refusal, constant, operands, producer, rank
+from tamiz_passes.values import Refusal, constant, operands, producer, rank, walk
 
 #: Longest text tried: a table of columns may end before.
 _LONGEST = 1 << 10
@@ -54,6 +54,17 @@ def relative_scores(value: ir.Value) -> RelativeScores | None:
     if table is None or rank(table) != 3 or constant(table) is None:
         return None
     return RelativeScores(table, columns, turned is not None)
+
+
+def gathers_scores(value: ir.Value) -> bool:
+    """Whether such scores, of any form, are a part of what is added to scores."""
+    nodes = (each.producer() for each in walk([value], _float_operands))
+    return any(node is not None and node.op_type == "GatherElements" for node in nodes)
+
+
+def _float_operands(value: ir.Value) -> list[ir.Value]:
+    node = value.producer()
+    return [] if node is None else [v for v in operands(node) if v.dtype == ir.DataType.FLOAT]
 
 
 def column_table(columns: Callable[[int], list[np.ndarray]]) -> np.ndarray:

@@ -19,7 +19,12 @@ from tamiz_passes.attention_region import (
     weighted_sum,
     width,
 )
-from tamiz_passes.disentangled import RelativeScores, column_table, relative_scores
+from tamiz_passes.disentangled import (
+    RelativeScores,
+    column_table,
+    gathers_scores,
+    relative_scores,
+)
 from tamiz_passes.distance_bias import distance_bias, longest
 from tamiz_passes.fused_region import head_size_of, mask_inputs, projections, rotation_before
 from tamiz_passes.probe import Case, Probe, form, integers_behind
@@ -112,6 +117,11 @@ def find_text_region(softmax: ir.Node) -> TextRegion:
     query, key = (skip_scaling(value, factors) for value in operands(product))
     relative = tuple(filter(None, map(relative_scores, (mask.value for mask in masks))))
     masks = [mask for mask in masks if relative_scores(mask.value) is None]
+    if any(map(gathers_scores, (mask.value for mask in masks))):
+        raise Refusal(
+            "scores of positions (DeBERTa) are not gathered from constant tables; try the model's "
+            "safetensors, which tamiz exports with such tables"
+        )
     if len({each.of_keys for each in relative}) < len(relative):
         raise Refusal("found several scores of positions of a kind, expected one")
     values = skip_scaling(operands(weighted)[1], [])

@@ -120,6 +120,30 @@ def test_positions_of_another_table_are_padded(numbers: np.ndarray) -> None:
     assert "text_begins" not in {value.name for value in model.graph.inputs}
 
 
+def test_positions_whose_tables_a_run_computes_are_padded(tmp_path: Path, plugins: Plugins) -> None:
+    """DeBERTa as torch exports it; here the tables are times the largest of the mask, 1."""
+    known = MODELS["DebertaV2Model"]
+    folder = write_folder(tmp_path / "hf", known["config"], random_tensors(known["shapes"]))
+    path = export(str(folder), tmp_path / "dense", plugins).model
+    model = ir.external_data.load_to_model(ir.load(path))
+    largest = ir.node("ReduceMax", [graph_input(model, "attention_mask")], {"keepdims": 0})
+    one = ir.node("Cast", largest.outputs, {"to": ir.DataType.FLOAT})
+    products = [n.inputs[0].producer() for n in model.graph if n.op_type == "GatherElements"]
+    model.graph.insert_before(model.graph[0], [largest, one])
+    for product in products:
+        table = ir.node("Mul", [product.inputs[1], one.outputs[0]])
+        model.graph.insert_before(product, table)
+        product.replace_input_with(1, table.outputs[0])
+    notes = recognise(model)
+    assert len(notes) == known["config"]["num_hidden_layers"]
+    assert all(note.startswith("Scores of positions (DeBERTa) are not gathered") for note in notes)
+    assert "text_begins" not in {value.name for value in model.graph.inputs}
+
+
+def graph_input(model: ir.Model, name: str) -> ir.Value:
+    return next(value for value in model.graph.inputs if value.name == name)
+
+
 def test_a_decoder_is_left_alone(dense_dir: Path, tmp_path: Path) -> None:
     shutil.copytree(dense_dir, tmp_path / "dense")  # onnx reads no data that has several names
     graph, notes = recognised(tmp_path / "dense" / "model.onnx")
