@@ -128,7 +128,7 @@ def test_the_readme_has_the_first_processor_and_the_ratios_of_others(
     readme = (repository / "README.md").read_text()
     assert "| tiny | tamiz | 1,234 | 617 | 5,000 |" in readme
     assert "| tiny | tamiz | 30.0 |" not in readme
-    assert "On Other decode at 128 is 1.50 to 1.50 × llama.cpp" in readme
+    assert "decode at 128 and prefill of 512: Other 1.50 to 1.50 and" in readme
     page = (repository / "docs/results/index.md").read_text()
     assert page.index("### tiny, CPU") < page.index("### tiny, Other")
     assert "1,234" in (repository / "docs/results/speed.svg").read_text()
