@@ -177,7 +177,8 @@ std::vector<float> multiply_format(Format format, int64_t n, int64_t k, int64_t 
   args.y = y.data();
   args.y_stride = n;
   if (in_blocks) {
-    multiply_blocks(*kernels.bytes, args, blocks.view, 2 * kByteRows);
+    const bool many = count >= kernels.bytes->many;
+    multiply_blocks(*kernels.bytes, args, blocks.view, many ? kByteRowBlock : 2 * kByteRows);
   } else {
     kernels.matmul.multiply(args);
   }
@@ -199,9 +200,9 @@ void test_format(Format format) {
     if (!half) weight[i] = static_cast<uint8_t>(random());  // all bits of quants and small scales
   }
   std::normal_distribution<float> normal;
-  std::vector<float> x(37 * kInputs);
+  std::vector<float> x(83 * kInputs);
   for (float& value : x) value = normal(random);
-  for (const int64_t rows : {1, 2, 3, 4, 5, 8, 15, 21, 37}) {
+  for (const int64_t rows : {1, 2, 3, 4, 5, 8, 15, 21, 37, 83}) {
     for (const bool bytes : {false, true}) {
       for (const bool masked : {false, true}) {
         if (masked && rows > 1) continue;

@@ -1,9 +1,9 @@
 // y[r,o] += xs[r,g] ws[o,g] (sum_i xq[r,g,i] wq[o,g,i]) + xsum[r,g] wmin[o,g]     quants of 8 bits
 //
-// Many rows: some groups of a tile are unpacked to bytes into a panel in the L1 cache, or with
-// AVX-512 alone a group of two tiles into registers, then all rows pass over them. A group of a
-// tile is 8 quads of inputs for 16 outputs, 64 bytes each: what VPDPBUSD and SDOT take, and a tile
-// of AMX. Scales are applied to the sums of each group.
+// Many rows: some groups of a tile are unpacked to bytes into a panel in the L1 cache, or, of some
+// rows with AVX-512 alone, a group of two tiles into registers, then all rows pass over them. A
+// group of a tile is 8 quads of inputs for 16 outputs, 64 bytes each: what VPDPBUSD and SDOT take,
+// and a tile of AMX. Scales are applied to the sums of each group.
 //
 // Only with TAMIZ_DOT and AMX (kernels/level_bytes.cc).
 #pragma once
@@ -23,6 +23,7 @@
 #include "kernels/products/bytes_dot-inl.h"
 #endif
 #include "kernels/products/bytes_few-inl.h"
+#include "kernels/products/bytes_held-inl.h"
 #include "kernels/products/bytes_panel-inl.h"
 #include "kernels/products/bytes_pass-inl.h"
 
@@ -88,23 +89,8 @@ inline void quantize_rows(const float* x, int64_t k, const uint8_t* mask, int64_
   }
 }
 
-#if defined(TAMIZ_FEW_BYTE_ROWS)
-
-constexpr int64_t kFewestRows = 1;
-
-template <class W>
-inline void multiply_bytes(const MultiplyArgs& a, const ByteRows& x) {
-  constexpr int kFew = kUnpackedOnce<W> ? 1 : kFewByteRows;
-  if (a.rows <= kFew) return few_byte_rows<W, kFew>(a, x);
-  multiply_passes<W>(a, x);
-}
-
-#else
-
-constexpr int64_t kFewestRows = kByteRows;
-
-/// Tiles whose outputs of a row are written together.
-constexpr int kOutputTiles = 4;
+/// Tiles whose outputs of a row are written together, some panels.
+constexpr int kOutputTiles = kPanelTiles < 3 ? 4 : kPanelTiles;
 
 /// Prefetches where a block of rows is written to.
 inline void prefetch_outputs(const float* y, int64_t y_stride, int64_t rows) {
@@ -115,33 +101,97 @@ inline void prefetch_outputs(const float* y, int64_t y_stride, int64_t rows) {
   }
 }
 
+/// All rows times kOutputTiles tiles from tile `first` on, by panels of some of their groups.
 template <class W>
-inline void multiply_bytes(const MultiplyArgs& a, const ByteRows& x) {
-  constexpr int64_t kStride = kOutputTiles * kTile;
-  alignas(64) BytePanel<W> panel[kPanelTiles];
-  alignas(64) float y[kByteRowBlock][kStride];
-  for (int64_t t = 0; t < a.tiles; t += kOutputTiles) {
-    const Tiles<W, kOutputTiles> tiles(a, t);
-    const int there = static_cast<int>(least(kOutputTiles, a.tiles - t));
-    for (int64_t r = 0; r < whole_blocks(a.rows); ++r) tiles.start(y[r]);
-    for (int64_t g = 0; g < x.groups; g += kPanelGroups) {
-      const int64_t groups = least(x.groups - g, kPanelGroups);
-      const bool last_groups = g + groups == x.groups;
-      for (int i = 0; i < there; i += kPanelTiles) {
-        const bool last = last_groups && i + kPanelTiles >= there;
-        for (int p = 0; p < kPanelTiles; ++p) {
-          panel[p].unpack(tiles.at[i + p] + g * W::kGroupBytes, groups);
-        }
-        for (int64_t r = 0; r < a.rows; r += kByteRows) {
-          const int64_t rows = least(a.rows - r, kByteRows);
-          float* const to = tiles.y + r * a.y_stride;
-          if (last) prefetch_outputs(to, a.y_stride, rows);
-          add_block<W>(panel, x, x.at(a.first_row + r, g), groups, rows, y[r] + i * kTile, kStride);
-          for (int64_t n = 0; last && n < rows; ++n) tiles.finish(y[r + n], to + n * a.y_stride);
-        }
-      }
+class PanelProduct {
+ public:
+  PanelProduct(const MultiplyArgs& a, const ByteRows& x, int64_t first)
+      : a_(a), x_(x), tiles_(a, first), there_(least(kOutputTiles, a.tiles - first)) {
+    tiles_.start(start_);
+  }
+  void multiply() {
+    for (int64_t g = 0; g < x_.groups; g += kPanelGroups) {
+      for (int64_t t = 0; t < there_; t += kPanelTiles) multiply(g, t);
     }
   }
+
+ private:
+  static constexpr int64_t kStride = kOutputTiles * kTile;
+
+  /// kPanelTiles of the tiles, from `t` on, and the groups from `g` on.
+  void multiply(int64_t g, int64_t t) {
+    const int64_t groups = least(x_.groups - g, kPanelGroups);
+    const bool last = g + groups == x_.groups && t + kPanelTiles >= there_;
+    for (int p = 0; p < kPanelTiles; ++p) {
+      panel_[p].unpack(tiles_.at[t + p] + g * W::kGroupBytes, groups);
+    }
+    Coming<kPanelTiles> coming = next(g, t);
+    for (int64_t r = 0; r < a_.rows; r += kByteRows) {
+      coming.fetch();
+      const int64_t rows = least(a_.rows - r, kByteRows);
+      float* const to = tiles_.y + r * a_.y_stride;
+      if (last) prefetch_outputs(to, a_.y_stride, rows);
+      const bool direct = last && rows == kByteRows && kDirect && tiles_.outputs == kStride;
+      Outputs y{y_[r], kStride, y_[r], kStride};
+      if (g == 0) y = {start_, 0, y_[r], kStride};
+      if (direct) y = {y.from, y.from_stride, to, a_.y_stride};
+      add_block<W>(panel_, x_, x_.at(a_.first_row + r, g), groups, rows, y.at(0, t * kTile));
+      if (!last || direct) continue;
+      for (int64_t i = 0; i < rows; ++i) tiles_.finish(y_[r + i], to + i * a_.y_stride);
+    }
+  }
+
+  /// Whether sums of all groups are outputs, in order.
+  static constexpr bool kDirect = kPanelTiles == kOutputTiles && !W::kUnits;
+
+  /// What is unpacked after tiles `t` and groups `g`: other tiles' groups g, all tiles' groups
+  /// after them, or where the next tiles begin.
+  Coming<kPanelTiles> next(int64_t g, int64_t t) const {
+    const bool others = t + kPanelTiles < there_;
+    const int64_t later = others ? g : g + kPanelGroups;
+    const bool last = later >= x_.groups;
+    const uint8_t* at[kPanelTiles];
+    for (int p = 0; p < kPanelTiles; ++p) {
+      at[p] = tiles_.at[others ? t + kPanelTiles + p : p] +
+              (last ? kOutputTiles * tile_bytes_of<W>(x_.groups) : later * W::kGroupBytes);
+    }
+    const int64_t groups = least(x_.groups - (last ? 0 : later), kPanelGroups);
+    return {at, groups * W::kGroupBytes, whole_blocks(a_.rows) / kByteRows};
+  }
+
+  const MultiplyArgs& a_;
+  const ByteRows& x_;
+  const Tiles<W, kOutputTiles> tiles_;
+  const int64_t there_;
+  alignas(64) BytePanel<W> panel_[kPanelTiles];
+  alignas(64) float start_[kStride];             // what the outputs of every row begin with
+  alignas(64) float y_[kByteRowBlock][kStride];  // sums with the groups so far
+};
+
+template <class W>
+inline void multiply_panels(const MultiplyArgs& a, const ByteRows& x) {
+  for (int64_t t = 0; t < a.tiles; t += kOutputTiles) PanelProduct<W>(a, x, t).multiply();
+}
+
+#if defined(TAMIZ_FEW_BYTE_ROWS)
+
+constexpr int64_t kFewestRows = 1, kManyRows = kMostPassing + 1;
+
+template <class W>
+inline void multiply_bytes(const MultiplyArgs& a, const ByteRows& x) {
+  constexpr int kFew = kUnpackedOnce<W> ? 1 : kFewByteRows;
+  if (a.rows <= kFew) return few_byte_rows<W, kFew>(a, x);
+  if (a.rows <= kMostPassing) return multiply_passes<W>(a, x);
+  multiply_panels<W>(a, x);
+}
+
+#else
+
+constexpr int64_t kFewestRows = kByteRows, kManyRows = kByteRows;
+
+template <class W>
+inline void multiply_bytes(const MultiplyArgs& a, const ByteRows& x) {
+  multiply_panels<W>(a, x);
 }
 
 #endif
@@ -199,7 +249,8 @@ inline void multiply_rows(const MultiplyArgs& a, const ByteRows& x) {
   multiply_bytes<Int4>(a, x);
 }
 
-constexpr ByteKernels byte_kernels = {kFewestRows, quantize_rows, multiply_rows};
+constexpr ByteKernels byte_kernels = {kFewestRows, kManyRows, kOutputTiles, quantize_rows,
+                                      multiply_rows};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

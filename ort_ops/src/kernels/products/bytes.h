@@ -39,6 +39,8 @@ struct ByteRows {
 struct ByteKernels {
   /// Rows from which on they are faster.
   int64_t fewest;
+  /// From so many rows on `multiply` takes so many tiles at a time.
+  int64_t many, tiles;
   /// The scales and quants of `MatMulKernels::quantize_bytes`.
   void (*quantize)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                    const ByteRows& to, int64_t row);

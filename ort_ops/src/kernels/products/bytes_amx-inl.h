@@ -108,7 +108,7 @@ __attribute__((always_inline)) inline void add_sums(Vec (&total)[kByteRows], con
 /// rows of a block, however many there are.
 template <class W>
 inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, int64_t groups,
-                      int64_t /*rows*/, float* y, int64_t y_stride) {
+                      int64_t /*rows*/, const Outputs& y) {
   constexpr int64_t kStep = 4 / W::kParts;  // groups whose sums are made together
   constexpr int64_t kGroupSums = W::kParts * kByteRows * kTile;
   alignas(64) int32_t sums[2][kStep * kGroupSums];
@@ -124,7 +124,7 @@ inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, 
   };
   Vec total[kByteRows];
 #pragma GCC unroll 16
-  for (int r = 0; r < kByteRows; ++r) total[r] = load(y + r * y_stride);
+  for (int r = 0; r < kByteRows; ++r) total[r] = load(y.from + r * y.from_stride);
   sum(0);
   for (int64_t g = 0; g < groups; g += kStep) {
     if (g + kStep < groups) sum(g + kStep);
@@ -134,7 +134,7 @@ inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, 
     }
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < kByteRows; ++r) store(y + r * y_stride, total[r]);
+  for (int r = 0; r < kByteRows; ++r) store(y.to + r * y.to_stride, total[r]);
 }
 
 }  // namespace TAMIZ_TARGET

@@ -1,4 +1,5 @@
-// The sums of a block of 16 rows with the groups of some tiles, by VPDPBUSD or SDOT:
+// The sums of a block of 16 rows with the groups of some tiles, by VPDPBUSD or SDOT; outputs lie in
+// the L1 cache, as there are 16 registers (AVX-512: kernels/products/bytes_held-inl.h):
 //
 //   y[r][s] += xs[r,g] ws[g,s] (sum_i xq[r,g,i] (wq[g,i,s] + offset) - offset sum_i xq[r,g,i]) +
 //   ...
@@ -30,6 +31,7 @@ struct RowSums {
   alignas(64) int32_t start[kByteRows];
   alignas(64) float minimum[kByteRows];
 
+  RowSums() = default;
   RowSums(const ByteRows& x, int64_t at, int part) {
     const int32_t* const halves = x.half_sums + 2 * at * kByteRows;
     for (int64_t r = 0; r < kByteRows; r += kLanes) {
@@ -41,15 +43,16 @@ struct RowSums {
   }
 };
 
-/// Rows whose sums with the tiles are in registers: 16 sums and 5 operands, or half as many.
+#if !defined(TAMIZ_AVX512)
+
+/// Rows whose sums with the tiles are in registers: 8 sums and 3 operands.
 constexpr int kRows = 4;
 
 /// Part `part` of group `g` of the panels, of kRows rows from row `row` of a block on.
 template <class W>
 __attribute__((always_inline)) inline void add_bytes(const BytePanel<W>* panel, const ByteRows& x,
                                                      const RowSums<W>& sums, int64_t at, int64_t g,
-                                                     int part, int64_t row, float* y,
-                                                     int64_t y_stride) {
+                                                     int part, int64_t row, const Outputs& y) {
   constexpr int R = kRows, S = kPanelTiles * kStrips, kQuads = 8 / W::kParts;
   const int8_t* const quants = x.quants + (at * kByteRows + row) * kGroup + 4 * kQuads * part;
   const float* const scales = x.scales + at * kByteRows + row;
@@ -77,10 +80,11 @@ __attribute__((always_inline)) inline void add_bytes(const BytePanel<W>* panel, 
     const Vec weight_scales = load(factors[0]), minima = load(factors[1]);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      float* const to = y + (row + r) * y_stride + s * kLanes;
-      Vec total = fma(to_float(sum[r][s]) * broadcast(scales[r]), weight_scales, load(to));
+      const Outputs outputs = y.at(row + r, s * kLanes);
+      Vec total = load(outputs.from);
+      total = fma(to_float(sum[r][s]) * broadcast(scales[r]), weight_scales, total);
       if (W::kMinima) total = fma(broadcast(sums.minimum[row + r]), minima, total);
-      store(to, total);
+      store(outputs.to, total);
       keep_order();
     }
   }
@@ -90,16 +94,19 @@ __attribute__((always_inline)) inline void add_bytes(const BytePanel<W>* panel, 
 /// rows; `rows` of a block, rounded up to kRows.
 template <class W>
 inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, int64_t groups,
-                      int64_t rows, float* y, int64_t y_stride) {
+                      int64_t rows, Outputs y) {
   for (int64_t g = 0; g < groups; ++g) {
     for (int part = 0; part < W::kParts; ++part) {
       const RowSums<W> sums(x, at + g, part);
       for (int64_t row = 0; row < rows; row += kRows) {
-        add_bytes(panel, x, sums, at + g, g, part, row, y, y_stride);
+        add_bytes(panel, x, sums, at + g, g, part, row, y);
       }
+      y = y.again();
     }
   }
 }
+
+#endif
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz

@@ -114,34 +114,36 @@ TAMIZ_ALWAYS_INLINE void add_matrices(PairTotals (&total)[kRowPairs], const uint
 /// rows; `rows` of a block, rounded up to kRows.
 template <class W>
 inline void add_block(const BytePanel<W>* panel, const ByteRows& x, int64_t at, int64_t groups,
-                      int64_t rows, float* y, int64_t y_stride) {
+                      int64_t rows, const Outputs& y) {
   constexpr int kRows = 2 * kRowPairs, kQuads = 8 / W::kParts;
   RowSums<W> sums[kPanelGroups][W::kParts];
   for (int64_t g = 0; g < groups; ++g) {
     for (int part = 0; part < W::kParts; ++part) sums[g][part].read(x, at + g, part);
   }
   for (int s = 0; s < kPanelTiles * kStrips; ++s) {
-    const BytePanel<W>& from = panel[s / kStrips];
+    const BytePanel<W>& weights = panel[s / kStrips];
     for (int64_t row = 0; row < rows; row += kRows) {
-      float* const to = y + row * y_stride + s * kLanes;
+      const Outputs outputs = y.at(row, s * kLanes);
       PairTotals total[kRowPairs];
 #pragma GCC unroll 8
       for (int p = 0; p < kRowPairs; ++p) {
-        total[p].read(to + 2 * p * y_stride, to + (2 * p + 1) * y_stride);
+        const float* const from = outputs.from + 2 * p * y.from_stride;
+        total[p].read(from, from + y.from_stride);
       }
       for (int64_t g = 0; g < groups; ++g) {
-        const uint8_t* const weight = from.quants[g] + 4 * kLanes * (s % kStrips);
+        const uint8_t* const weight = weights.quants[g] + 4 * kLanes * (s % kStrips);
         const int8_t* const quants = x.quants + ((at + g) * kByteRows + row) * kGroup;
 #pragma GCC unroll 8
         for (int part = 0; part < W::kParts; ++part) {
-          add_matrices(total, weight + 64 * part * kQuads, from.factors[g][s % kStrips][part],
+          add_matrices(total, weight + 64 * part * kQuads, weights.factors[g][s % kStrips][part],
                        quants + 8 * part * kQuads, x.scales + (at + g) * kByteRows, sums[g][part],
                        row);
         }
       }
 #pragma GCC unroll 8
       for (int p = 0; p < kRowPairs; ++p) {
-        total[p].write(to + 2 * p * y_stride, to + (2 * p + 1) * y_stride);
+        float* const to = outputs.to + 2 * p * y.to_stride;
+        total[p].write(to, to + y.to_stride);
       }
     }
   }

@@ -16,7 +16,7 @@ namespace TAMIZ_TARGET {
 constexpr int kPanelTiles = 1;  // signed bytes
 constexpr int64_t kPanelGroups = 16;
 #else
-constexpr int kPanelTiles = kStrips == 1 ? 4 : kMatrices ? 2 : 1;  // kByteOffset<W> too large
+constexpr int kPanelTiles = kStrips == 1 ? 3 : kMatrices ? 2 : 1;  // kByteOffset<W> too large
 constexpr int64_t kPanelGroups = 8;
 #endif
 /// Of a scale of every output; for products of matrices each is there twice, for two rows.
@@ -48,6 +48,21 @@ TAMIZ_ALWAYS_INLINE void unpack_quads(const uint8_t* group, int strip, uint8_t* 
 }
 #endif
 
+/// Outputs of some rows: what is added to, and where the sums go.
+struct Outputs {
+  const float* from;
+  int64_t from_stride;
+  float* to;
+  int64_t to_stride;
+
+  Outputs at(int64_t row, int64_t output) const {
+    return {from + row * from_stride + output, from_stride, to + row * to_stride + output,
+            to_stride};
+  }
+  /// What is added to them after that.
+  Outputs again() const { return {to, to_stride, to, to_stride}; }
+};
+
 template <class W>
 struct BytePanel {
   uint8_t quants[kPanelGroups][8 * 64];
@@ -58,9 +73,6 @@ struct BytePanel {
     Spread<W, 1> spread;
     const uint8_t* const tiles[1] = {tile};
     for (int64_t g = 0; g < groups; ++g) {
-      for (int64_t i = 0; i < W::kGroupBytes; i += 64) {
-        prefetch_stream(tile + (g + groups) * W::kGroupBytes + i);
-      }
       if (W::kSuper && g % 8 == 0) spread.read(tiles, g);
       const uint8_t* const group = W::group(tile, g);
       for (int s = 0; s < kStrips; ++s) {

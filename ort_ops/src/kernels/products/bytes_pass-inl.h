@@ -29,6 +29,8 @@ namespace TAMIZ_TARGET {
 
 /// Tiles whose unpacked group fits the registers, and rows whose sums with it do.
 constexpr int kPassTiles = 2, kPassRows = 2;
+/// Most rows that pass: more are soon enough through a panel that it is worth writing.
+constexpr int64_t kMostPassing = 64;
 
 /// A group of some tiles in registers: its quads of inputs, and the scales and minima of its parts.
 template <class W>

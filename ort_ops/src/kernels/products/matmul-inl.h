@@ -8,9 +8,9 @@
 // (AVX2). A weight vector holds pairs of inputs as 16-bit words, an activation pair is broadcast to
 // all lanes, and one instruction (VPDPWSSD; VPMADDWD + VPADDD) multiplies and adds both.
 //
-// Few rows (decode): weights are unpacked in registers. Many rows (prefill): some groups of two
-// strips are unpacked once into a panel in the L1 cache, then the rows pass over it, a block of
-// registers at a time.
+// Few rows (decode): weights are unpacked in registers. Many rows (prefill): some groups of two or
+// three strips are unpacked once into a panel in the L1 cache, then the rows pass over it, a block
+// of registers at a time.
 #pragma once
 
 #include <stdint.h>
@@ -234,7 +234,7 @@ struct Unpacked {
 };
 
 /// y[r] += the unpacked groups, up to R rows from `row` on.
-template <class W, int T, int R = kRowRegisters>
+template <class W, int T, int R = kBlockRows>
 inline void multiply_unpacked(const Unpacked<W, T>& w, const MultiplyArgs& a, int64_t row,
                               int64_t rows, float* y, Coming<T>& coming) {
   if (rows < R) {
@@ -245,21 +245,21 @@ inline void multiply_unpacked(const Unpacked<W, T>& w, const MultiplyArgs& a, in
                                     &coming);
 }
 
-// Unpacks some groups of two tiles once, and multiplies all rows by them before the next.
+// Unpacks some groups of kBlockTiles tiles once, and multiplies all rows by them before the next.
 template <class W>
 inline void many_rows(const MultiplyArgs& a) {
-  constexpr int T = 2 / kStrips;
+  constexpr int T = kBlockTiles;
   Unpacked<W, T> unpacked;
   alignas(64) float y[kRowBlock][T * kTile];
-  const int64_t blocks = (a.rows + kRowRegisters - 1) / kRowRegisters;
+  const int64_t blocks = (a.rows + kBlockRows - 1) / kBlockRows;
   for (int64_t t = 0; t < a.tiles; t += T) {
     const Tiles<W, T> tiles(a, t);
     for (int64_t r = 0; r < a.rows; ++r) tiles.start(y[r]);
     for (int64_t g = 0; g < a.x.groups; g += unpacked.groups) {
       unpacked.read(tiles, g);
       Coming<T> coming = unpacked.next(tiles, blocks);
-      for (int64_t r = 0; r < a.rows; r += kRowRegisters) {
-        const int64_t rows = least(a.rows - r, kRowRegisters);
+      for (int64_t r = 0; r < a.rows; r += kBlockRows) {
+        const int64_t rows = least(a.rows - r, kBlockRows);
         if (unpacked.last(tiles)) prefetch_outputs<W, T>(tiles, a, r, rows);
         multiply_unpacked<W, T>(unpacked, a, r, rows, y[r], coming);
         if (!unpacked.last(tiles)) continue;

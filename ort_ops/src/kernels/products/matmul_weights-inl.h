@@ -34,6 +34,13 @@ constexpr int kRowRegisters = 2;
 constexpr int kRowRegisters = kLanes / 2;
 #endif
 
+/// Rows and tiles whose sums with a panel fit the registers, on AVX-512 their outputs too.
+#if defined(TAMIZ_AVX512)
+constexpr int kBlockRows = 4, kBlockTiles = 3;
+#else
+constexpr int kBlockRows = kRowRegisters, kBlockTiles = 2 / kStrips;
+#endif
+
 /// A weight whose groups follow each other, each with the scales of its 32 inputs.
 template <int64_t GroupBytes>
 struct PlainGroups {

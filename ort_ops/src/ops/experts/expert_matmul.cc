@@ -113,7 +113,8 @@ class ExpertMatMul : public Stage {
       : weight_(attributes),
         experts_(PackedWeight::positive(attributes, "experts")),
         one_(of_one(attributes)),
-        task_tiles_(task_tiles(one_)),
+        task_tiles_(
+            task_tiles(one_, one_.is_affine() ? kTilesTogether : kTilesTogether * kTilesOfMany)),
         activation_bits_(activation_bits(attributes)),
         kernels_(kernels.matmul),
         affine_kernels_(affine_kernels(kernels)),

@@ -25,7 +25,6 @@ class BlockMatMul : public Stage {
   BlockMatMul(const Attributes& attributes, const Kernels& kernels)
       : weight_(attributes),
         block_(PackedWeight::positive(attributes, "block")),
-        task_tiles_(task_tiles(weight_)),
         activation_bits_(activation_bits(attributes)),
         quant_rows_(activation_bits_ == 32 ? 2 : 1),
         quantize_(quantizer(kernels.matmul, activation_bits_)),
@@ -63,7 +62,7 @@ class BlockMatMul : public Stage {
     const int64_t rows = row_count(call.inputs[In::x].shape);
     if (phase == 0) return row_tasks(rows, weight_.k);
     const int64_t together = as_bytes(call) ? kByteRowBlock : kRowBlock / quant_rows_;
-    return divide_up(rows, together) * divide_up(weight_.tiles(), task_tiles_);
+    return divide_up(rows, together) * chunks(call);
   }
 
   void run(const Call& call, int phase, size_t task) const override {
@@ -106,26 +105,37 @@ class BlockMatMul : public Stage {
     return QuantisedBytes(row_count(call.inputs[In::x].shape), weight_.groups());
   }
 
-  void multiply(const Call& call, const QuantisedBytes& x, int64_t task) const {
-    const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
+  /// Tiles that the kernel takes together.
+  int64_t together(const Call& call) const {
+    const int64_t rows = row_count(call.inputs[In::x].shape) * quant_rows_;
+    if (as_bytes(call)) return rows < byte_kernels_->many ? kTilesTogether : byte_kernels_->tiles;
+    return weight_.is_affine() || rows <= 2 * kRowsTogether ? kTilesTogether : kTilesOfMany;
+  }
+
+  /// Tiles of a task, and tasks of a block of rows.
+  int64_t tiles(const Call& call) const { return task_tiles(weight_, together(call)); }
+  int64_t chunks(const Call& call) const { return divide_up(weight_.tiles(), tiles(call)); }
+
+  /// The tiles of a task and its rows, a block of at most `most`.
+  MultiplyArgs of_task(const Call& call, const QuantRows& x, int64_t most, int64_t task) const {
     const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
+    const int64_t first = task / chunks(call) * most, each = tiles(call);
+    MultiplyArgs args =
+        product(weight_, call.inputs[In::weight], x, first, task % chunks(call) * each, each, bias,
+                call.outputs[Out::y].as<float>());
+    args.rows = std::min(most, x.rows - first);
+    return args;
+  }
+
+  void multiply(const Call& call, const QuantisedBytes& x, int64_t task) const {
     QuantRows rows{};
     rows.rows = x.rows;
     rows.groups = x.groups;
-    const int64_t first = task / chunks * kByteRowBlock;
-    MultiplyArgs args =
-        product(weight_, call.inputs[In::weight], rows, first, task % chunks * task_tiles_,
-                task_tiles_, bias, call.outputs[Out::y].as<float>());
-    args.rows = std::min(kByteRowBlock, x.rows - first);
-    byte_kernels_->multiply(args, x.in(call.scratch));
+    byte_kernels_->multiply(of_task(call, rows, kByteRowBlock, task), x.in(call.scratch));
   }
 
   void multiply(const Call& call, const QuantisedRows& x, int64_t task) const {
-    const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
-    const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
-    MultiplyArgs args =
-        product(weight_, call.inputs[In::weight], x.in(call.scratch), task / chunks * kRowBlock,
-                task % chunks * task_tiles_, task_tiles_, bias, call.outputs[Out::y].as<float>());
+    MultiplyArgs args = of_task(call, x.in(call.scratch), kRowBlock, task);
     args.skip = x.skip;
     multiply(args);
   }
@@ -137,20 +147,18 @@ class BlockMatMul : public Stage {
 
   /// A few tiles at a time, whose sums stay in the cache.
   void multiply_pairs(const Call& call, const QuantisedRows& x, int64_t task) const {
-    constexpr int64_t kTiles = 4;
-    alignas(64) float sums[kRowBlock * kTiles * kTile];
-    const int64_t chunks = divide_up(weight_.tiles(), task_tiles_);
+    alignas(64) float sums[kRowBlock * kTilesTogether * kTile];
     const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
-    const int64_t first = task / chunks * kRowBlock;
-    const int64_t begin = task % chunks * task_tiles_;
-    const int64_t end = std::min(begin + task_tiles_, weight_.tiles());
+    const int64_t first = task / chunks(call) * kRowBlock, step = together(call);
+    const int64_t begin = task % chunks(call) * tiles(call);
+    const int64_t end = std::min(begin + tiles(call), weight_.tiles());
     float* const y = call.outputs[Out::y].as<float>() + first / 2 * weight_.n;
-    for (int64_t tile = begin; tile < end; tile += kTiles) {
+    for (int64_t tile = begin; tile < end; tile += step) {
       MultiplyArgs args = product(weight_, call.inputs[In::weight], x.in(call.scratch), first, tile,
-                                  std::min(kTiles, end - tile), nullptr, nullptr);
+                                  std::min(step, end - tile), nullptr, nullptr);
       args.skip = x.skip;
       args.y = sums;
-      args.y_stride = kTiles * kTile;
+      args.y_stride = step * kTile;
       multiply(args);
       const int64_t output = tile * kTile;
       add_pairs(args, bias ? bias + output : nullptr, y + output, weight_.n);
@@ -167,7 +175,6 @@ class BlockMatMul : public Stage {
 
   const PackedWeight weight_;
   const int64_t block_;
-  const int64_t task_tiles_;
   const int activation_bits_;
   const int64_t quant_rows_;  // of a row of x
   decltype(MatMulKernels::quantize) const quantize_;

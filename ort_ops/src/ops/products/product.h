@@ -11,12 +11,14 @@
 
 namespace tamiz {
 
-/// Tiles of a weight that one task multiplies: some microseconds of reading, and at least those
-/// that a kernel takes at a time.
-inline int64_t task_tiles(const PackedWeight& weight) {
+/// Tiles that kernels take together: of few rows, and of more than 16 rows of words.
+constexpr int64_t kTilesTogether = 4, kTilesOfMany = 3;
+
+/// Tiles of a weight that one task multiplies: some microseconds of reading, and whole ones of
+/// those that a kernel takes `together`.
+inline int64_t task_tiles(const PackedWeight& weight, int64_t together = kTilesTogether) {
   constexpr int64_t kBytes = 48 * 1024;
-  constexpr int64_t kTiles = 4;
-  return std::max(kBytes / (kTiles * weight.tile_bytes()), int64_t{1}) * kTiles;
+  return std::max(kBytes / (together * weight.tile_bytes()), int64_t{1}) * together;
 }
 
 /// Whether kernels for rows of bytes multiply such a weight with inputs of so many bits.
