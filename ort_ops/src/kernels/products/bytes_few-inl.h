@@ -21,8 +21,9 @@
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
-/// Rows whose sums with two tiles are in registers.
-constexpr int kFewByteRows = 6;
+/// Rows whose outputs and sums with a tile are in registers, and tiles for which they have room.
+constexpr int kFewByteRows = 8;
+constexpr int few_tiles(int rows) { return rows <= 3 ? 4 : rows <= 6 ? 2 : 1; }
 
 /// The scales of part `Part` of group g of tile t.
 template <class W, int Part, int T>
@@ -64,13 +65,32 @@ TAMIZ_ALWAYS_INLINE void dot_rows(Ints (&sum)[R][T], const Ints (&raw)[T], const
   }
 }
 
+/// What the parts of a group of a block of rows add apart from products.
+template <class W, int P = W::kParts>
+struct PartSums {
+  RowSums<W> of[P];
+  PartSums() = default;
+  PartSums(const ByteRows& x, int64_t at) : of{RowSums<W>(x, at, 0), RowSums<W>(x, at, 1)} {}
+};
+template <class W>
+struct PartSums<W, 1> {
+  RowSums<W> of[1];
+  PartSums() = default;
+  PartSums(const ByteRows& x, int64_t at) : of{RowSums<W>(x, at, 0)} {}
+};
+
+/// Groups by which these are made ahead: products that begin with them would wait for their store.
+template <class W>
+constexpr int kSumsAhead = kByteOffset<W> != 0 ? 1 : 0;
+
 /// total[r][t] += group g, of the first R rows of x, part by part.
 template <class W, int R, int T, int Part = 0>
 TAMIZ_ALWAYS_INLINE void add_few(Vec (&total)[R][T], const uint8_t* const (&group)[T],
-                                 const Spread<W, T>& spread, const ByteRows& x, int64_t g) {
+                                 const Spread<W, T>& spread, const PartSums<W>& part_sums,
+                                 const ByteRows& x, int64_t g) {
   if constexpr (Part < W::kParts) {
     constexpr int kVectors = W::kVectors / W::kParts;
-    const RowSums<W> sums(x, g, Part);
+    const RowSums<W>& sums = part_sums.of[Part];
     Ints sum[R][T];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -94,7 +114,7 @@ TAMIZ_ALWAYS_INLINE void add_few(Vec (&total)[R][T], const uint8_t* const (&grou
         if (W::kMinima) total[r][t] = fma(broadcast(sums.minimum[r]), minima, total[r][t]);
       }
     }
-    add_few<W, R, T, Part + 1>(total, group, spread, x, g);
+    add_few<W, R, T, Part + 1>(total, group, spread, part_sums, x, g);
   }
 }
 
@@ -109,7 +129,12 @@ __attribute__((noinline, flatten)) void multiply_few(const Tiles<W, T>& tiles, c
     for (int t = 0; t < T; ++t) total[r][t] = load(y + (r * T + t) * kLanes);
   }
   Spread<W, T> spread;
+  constexpr int kKept = kSumsAhead<W> + 1;
+  PartSums<W> sums[kKept];
+  sums[0] = PartSums<W>(x, 0);
   for (int64_t g = 0; g < x.groups; ++g) {
+    const int64_t ahead = least(g + kSumsAhead<W>, x.groups - 1);
+    sums[ahead % kKept] = PartSums<W>(x, ahead);
     const uint8_t* group[T];
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
@@ -117,7 +142,7 @@ __attribute__((noinline, flatten)) void multiply_few(const Tiles<W, T>& tiles, c
       prefetch_ahead<W>(tiles.at[t], tiles.at[t] + T * tile_bytes_of<W>(x.groups), g, x.groups);
     }
     if (W::kSuper && g % 8 == 0) spread.read(tiles.at, g);
-    add_few<W, R, T>(total, group, spread, x, g);
+    add_few<W, R, T>(total, group, spread, sums[g % kKept], x, g);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -136,7 +161,7 @@ inline void few_byte_rows(const MultiplyArgs& a, const ByteRows& x) {
   const int64_t at = x.at(a.first_row, 0) * kByteRows;
   const ByteRows block{x.rows, x.groups, x.quants + at * kGroup, x.scales + at,
                        x.half_sums + 2 * at};
-  constexpr int T = R <= 3 ? 4 : 2;  // the sums fit the registers
+  constexpr int T = few_tiles(R);
   for (int64_t t = 0; t < a.tiles; t += T) {
     const Tiles<W, T> tiles(a, t);
     alignas(64) float y[R][T * kTile];

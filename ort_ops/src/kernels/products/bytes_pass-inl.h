@@ -55,18 +55,6 @@ struct UnpackedGroup {
   }
 };
 
-/// What the parts of a group of a block of rows add apart from products.
-template <class W, int P = W::kParts>
-struct PartSums {
-  RowSums<W> of[P];
-  PartSums(const ByteRows& x, int64_t at) : of{RowSums<W>(x, at, 0), RowSums<W>(x, at, 1)} {}
-};
-template <class W>
-struct PartSums<W, 1> {
-  RowSums<W> of[1];
-  PartSums(const ByteRows& x, int64_t at) : of{RowSums<W>(x, at, 0)} {}
-};
-
 /// sum[r][t] = the products of part `p` of a group with R rows, whose quants are x.
 template <class W, int R>
 TAMIZ_ALWAYS_INLINE void sum_pass(Ints (&sum)[R][kPassTiles], const UnpackedGroup<W>& w, int p,
