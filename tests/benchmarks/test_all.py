@@ -16,6 +16,7 @@ from benchmarks.common import record
 RESULTS = Path(module.__file__).parent / "results"
 #: Results that people make by hand: they take hours, other programs, or choices.
 BY_HAND = {"acceptance", "budgets", "unseen", "quantisers", "composition", "genai-folder", "mca"}
+BY_HAND |= {"experts", "prompt-channels"}
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The benchmark of channels chosen by the prompt: a made model, and the speed of guesses."""
 
-
 import numpy as np
 import pytest
 from click.testing import CliRunner
