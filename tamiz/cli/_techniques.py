@@ -40,8 +40,8 @@ on_conflict = click.option(
 recipe = click.option(
     "--recipe",
     metavar="NAME",
-    help="Switch on a measured combination of techniques: exact, fast, long-context, serve or "
-    "small. Flags of techniques override it. See 'tamiz help recipes'.",
+    help="Switch on a measured combination of techniques: exact, embed, fast, long-context, serve "
+    "or small. Flags of techniques override it. See 'tamiz help recipes'.",
 )
 
 

@@ -192,9 +192,7 @@ def _options(
         )
     _refuse_idle(ctx, report, given["backend"])
     budget = _budget(ctx, given["max_dppl"], recipe)
-    least = _fraction(
-        "--min-cosine", given["min_cosine"], lambda value: 0 <= value < 1, "to below 1"
-    )
+    least = _least_cosine(ctx, given["min_cosine"], recipe)
     same = ("on_conflict", "policy", "calibration", "imatrix", "backend", "resume")
     return Options(
         **{name: given[name] for name in same},
@@ -264,6 +262,15 @@ def _budget(ctx: click.Context, text: str, recipe: str | None) -> float | None:
         if budget is not None:
             return budget
     return _fraction("--max-dppl", text, lambda value: 0 <= value <= 100, "to 100")
+
+
+def _least_cosine(ctx: click.Context, text: str, recipe: str | None) -> float | None:
+    """The value of --min-cosine; where it is not given, that of the recipe."""
+    if recipe is not None and not is_given(ctx, "min_cosine"):
+        least = find_recipe(recipe).min_cosine
+        if least is not None:
+            return least
+    return _fraction("--min-cosine", text, lambda value: 0 <= value < 1, "to below 1")
 
 
 def _fraction(option: str, text: str, accepts: Callable[[float], bool], to: str) -> float | None:

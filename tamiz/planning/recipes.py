@@ -22,6 +22,7 @@ class Recipe:
         pays: In which situation the combination is the right one.
         techniques: Fields to set by technique; techniques that are not named keep their default.
         max_dppl: The budget of the whole model; None for the default of ``--max-dppl``.
+        min_cosine: The budget of an encoder; None for the default of ``--min-cosine``.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Recipe:
     pays: str
     techniques: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     max_dppl: float | None = None
+    min_cosine: float | None = None
 
 
 @cache

@@ -136,7 +136,7 @@ def test_a_scheduler_that_does_not_answer_is_told(tiny_dense: Path) -> None:
 
 def test_a_recipe_stands_for_its_flags(tiny_dense: Path) -> None:
     recipes = json.loads(RECIPES.read_text("utf-8"))
-    assert list(recipes) == ["exact", "fast", "long-context", "serve", "small"]
+    assert list(recipes) == ["exact", "embed", "fast", "long-context", "serve", "small"]
     by_flags = ok("plan", tiny_dense, "--block-quant-scale-bits=8", "--kv-int8", "--json")
     assert ok("plan", tiny_dense, "--recipe=small", "--json") == by_flags
     without = ok("plan", tiny_dense, "--block-quant-scale-bits=8", "--json")
@@ -148,10 +148,12 @@ def test_a_recipe_stands_for_its_flags(tiny_dense: Path) -> None:
     listed = ok("help", "recipes")
     assert all(name in listed for name in recipes)
     reason = refused("plan", tiny_dense, "--recipe=fsat")
-    assert reason.endswith("expected exact, fast, long-context, serve, small; did you mean 'fast'?")
+    assert reason.endswith(
+        "expected exact, embed, fast, long-context, serve, small; did you mean 'fast'?"
+    )
 
 
-@pytest.mark.parametrize("name", ["exact", "fast", "long-context", "serve", "small"])
+@pytest.mark.parametrize("name", ["exact", "embed", "fast", "long-context", "serve", "small"])
 def test_a_recipe_builds(tiny_dense: Path, tmp_path: Path, name: str) -> None:
     arguments = ["-o", tmp_path / "out", "--recipe", name, "--max-dppl=off"]
     report = json.loads(ok("build", tiny_dense, *arguments, "--json"))

@@ -74,7 +74,7 @@ def test_a_build_without_a_calibration_has_8_bits(tmp_path: Path) -> None:
     ok("build", write_transformer(tmp_path / "dense"), "-o", tmp_path / "built")
     report = bundle_report(Bundle.open(tmp_path / "built"))
     applied = [fit for site in report.sites.values() for fit in site.techniques]
-    assert {fit.name for fit in applied} == {"block-quant"}
+    assert {fit.name for fit in applied} == {"activation-bits", "block-quant"}
     texts = ["w3 w4 w5", "w20 w21"]
     built, dense = (
         EmbeddingModel.load(tmp_path / name).embed(texts, normalize=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tamiz.api.technique import Technique
 from tamiz.building.decide.decider import CandidateTools, Tools
@@ -20,6 +20,7 @@ from tamiz.planning.costs import acting_context
 from tamiz.planning.goal import Goal
 from tamiz.planning.plan import Plan, make_plan
 from tamiz.planning.policy import Rules, Tuning, read_policy
+from tamiz.planning.recipes import recipes
 from tamiz.reporting.gate import NOTHING_LOSSY, SWITCHED_OFF, WholeModelGate
 
 
@@ -39,12 +40,38 @@ class ByPolicy:
 
     def start(self, tools: Tools) -> PolicyCourse:
         """The plan, with a calibration of the model's own text where a fit needs it."""
+        return self._with_recipe(tools.judge)._start(tools)
+
+    def _start(self, tools: Tools) -> PolicyCourse:
         plan = self._plan(tools)  # a conflict is reported before the minutes that a text takes
         planned = (choice for site in plan.sites for choice in (*site.choices, *site.fallbacks))
         needed = any(choice.technique.calibrated for choice in planned)
         budget = Goal(max_dppl=self.options.max_dppl, min_cosine=self.options.min_cosine)
         goal = tools.judge.own_limits(budget)
         return PolicyCourse(tools, goal, plan, tools.calibration(needed))
+
+    def _with_recipe(self, judge: type[Judge]) -> ByPolicy:
+        """The decider with the recipe that a kind of model gets where nothing is requested.
+
+        It stays as it is where something is requested, where nothing is on by default, and where
+        the loss would not be measured.
+        """
+        options = self.options
+        requested = options.policy or options.off or any(c.requested for c in self.choices)
+        idle = not self.choices or options.min_cosine is None
+        if judge.recipe is None or requested or idle:
+            return self
+        assert options.min_cosine is not None
+        recipe = recipes()[judge.recipe]
+        added = [
+            Choice.of(self.techniques[name], fields, requested=False)
+            for name, fields in recipe.techniques.items()
+            if name in self.techniques
+        ]
+        least = max(options.min_cosine, recipe.min_cosine or 0.0)
+        return replace(
+            self, choices=[*self.choices, *added], options=replace(options, min_cosine=least)
+        )
 
     def _plan(self, tools: Tools) -> Plan:
         sites, policy, options = tools.survey.sites, None, self.options

@@ -64,6 +64,7 @@ class EncoderJudge(CosineJudge):
     )
     columns = (("cosine", "cosine"),)
     domain_columns = (("cosine", "cosine"),)
+    recipe = "embed"
 
     def __init__(self, dense: Bundle, goal: Goal, held_out: HeldOut, folder: Path) -> None:
         """See `Judge`."""

@@ -147,6 +147,8 @@ class Judge(ABC):
     parts_read: ClassVar[str] = "windows"
     #: Whether losses of formats are predicted, on text.
     predicts: ClassVar[bool] = True
+    #: The recipe of a build that requests nothing; None for what is on by default alone.
+    recipe: ClassVar[str | None] = None
 
     goal: Goal
     read: WhatIsRead

@@ -234,7 +234,7 @@ def test_without_a_calibration_the_shipped_text_is_read(
     chosen = choose(plugins.techniques())
     report = build(encoder / "dense", tmp_path / "out", chosen, plugins, Options())
     assert (report.gate.skipped, report.gate.text) == (None, "domains")
-    assert report.gate.min_cosine == 0.99
+    assert report.gate.min_cosine == 0.999  # of the recipe `embed`
     assert set(report.gate.result.domains) <= {*DOMAINS, "queries"}
 
 

@@ -1,0 +1,81 @@
+"""What a build of an encoder applies where nothing is requested: the recipe `embed`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kit.encoders import write_text, write_transformer
+from tamiz.api.site import SiteKind
+from tamiz.building.build import build
+from tamiz.building.options import Options
+from tamiz.calibration.calibrate import calibrate_bundle
+from tamiz.planning.plan import choose
+from tamiz.planning.recipes import recipes
+from tamiz.plugins import Plugins, load
+from tamiz.reporting.report import Report
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an encoder in float32 and its calibration."""
+    folder = tmp_path_factory.mktemp("encoder")
+    write_transformer(folder / "dense")
+    text = write_text(folder / "text.txt", 4200)
+    calibrate_bundle(folder / "dense", folder / "known", load(), texts=[text])
+    return folder
+
+
+def built(encoder: Path, out: Path, plugins: Plugins, requested=None, **options) -> Report:
+    given = Options(calibration=encoder / "known", **options)
+    return build(encoder / "dense", out, choose(plugins.techniques(), requested), plugins, given)
+
+
+def input_bits(report: Report) -> list[int]:
+    """Bits of the inputs of the linear sites; 16 where no technique says another number."""
+    linear = [site for site in report.sites.values() if site.kind == SiteKind.LINEAR.value]
+    bits = [
+        {fit.name: fit.config for fit in site.applied}.get("activation-bits", {"bits": 16})["bits"]
+        for site in linear
+    ]
+    assert bits
+    return bits
+
+
+def test_inputs_have_8_bits_by_default(encoder: Path, plugins: Plugins, tmp_path: Path) -> None:
+    report = built(encoder, tmp_path / "out", plugins)
+    assert set(input_bits(report)) == {8}
+    assert report.gate.min_cosine == recipes()["embed"].min_cosine == 0.999
+    assert report.gate.result is not None
+    assert report.gate.result.cosine >= 0.999
+
+
+def test_where_the_cosine_is_too_small_sites_keep_16_bits(
+    encoder: Path, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = {"embed": replace(recipes()["embed"], min_cosine=0.99999)}
+    monkeypatch.setattr("tamiz.building.decide.by_policy.recipes", lambda: strict)
+    report = built(encoder, tmp_path / "out", plugins)
+    assert report.gate.min_cosine == 0.99999
+    assert 16 in input_bits(report)
+
+
+@pytest.mark.parametrize(
+    ("requested", "options"),
+    [
+        ({"activation-bits": None}, {"off": frozenset({"activation-bits"})}),
+        ({"block-quant": {"format": "q8_0"}}, {}),
+        ({}, {"min_cosine": None}),
+    ],
+    ids=["switched off", "something is requested", "not measured"],
+)
+def test_otherwise_inputs_have_16_bits(
+    encoder: Path, plugins: Plugins, tmp_path: Path, requested, options
+) -> None:
+    report = built(encoder, tmp_path / "out", plugins, requested, **options)
+    assert set(input_bits(report)) == {16}
+    assert report.gate.min_cosine == options.get("min_cosine", 0.99)
