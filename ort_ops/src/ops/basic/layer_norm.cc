@@ -72,8 +72,7 @@ const OpSpec& layer_norm_spec() {
   static const OpSpec spec = {
       "LayerNorm",
       "y = (s - mean(s)) / sqrt(var(s) + epsilon) * weight + bias with s = x + residual, over "
-      "every "
-      "row; var(s) = mean((s - mean(s))^2).",
+      "every row; var(s) = mean((s - mean(s))^2).",
       In::specs(),
       Out::specs(),
       false,
