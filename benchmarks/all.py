@@ -89,7 +89,11 @@ def _encoders(number: int, name: str, title: str) -> tuple[Run, ...]:
             "--fits=nearest --cosines=0.99 --openvino",
         ),
         Run(f"neighbour-{number}-{title}", "neighbour", built),
-        Run(f"retrieval-{number}-{title}", "retrieval", f"{built} --text={{text}}"),
+        Run(
+            f"retrieval-{number}-{title}",
+            "retrieval",
+            f"{built} --text={{text}} --work={{work}}/encoders-{name} --openvino",
+        ),
     )
 
 
