@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kit.patience import PATIENCE
+
 NAMES = ("smol", "other")
 
 
@@ -44,7 +46,7 @@ def smol(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
 
 
 def _smollm2() -> Path:

@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from kit.patience import PATIENCE
+
 types = pytest.importorskip("openresponses_types", reason="pip install openresponses-types")
 
 pytestmark = pytest.mark.slow
@@ -61,7 +63,7 @@ def valid(response: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def ask(url: str) -> Ask:
     def request(**body: Any) -> dict[str, Any]:
-        reply = httpx.post(f"{url}/v1/responses", json=BASE | body, timeout=600)
+        reply = httpx.post(f"{url}/v1/responses", json=BASE | body, timeout=PATIENCE)
         assert reply.status_code == 200, reply.text
         assert reply.headers["content-type"] == "application/json"
         return valid(reply.json())
@@ -71,7 +73,7 @@ def ask(url: str) -> Ask:
 
 def stream(url: str, **body: Any) -> list[dict[str, Any]]:
     """The events of a stream, each valid."""
-    reply = httpx.post(f"{url}/v1/responses", json=BASE | {"stream": True} | body, timeout=600)
+    reply = httpx.post(f"{url}/v1/responses", json=BASE | {"stream": True} | body, timeout=PATIENCE)
     assert reply.headers["content-type"].startswith("text/event-stream")
     *blocks, end = reply.text.strip().split("\n\n")
     assert end == "data: [DONE]"
@@ -164,7 +166,7 @@ def test_previous_response_id(ask: Ask) -> None:
 )
 def test_what_a_model_of_text_cannot_read_is_refused(url: str, part: dict[str, Any]) -> None:
     body = {"model": "tiny", "input": [{"type": "message", "role": "user", "content": [part]}]}
-    reply = httpx.post(f"{url}/v1/responses", json=body, timeout=60)
+    reply = httpx.post(f"{url}/v1/responses", json=body, timeout=PATIENCE)
     assert reply.status_code == 400
     assert f"'{part['type']}' is not supported, only text" in reply.json()["error"]["message"]
 
@@ -172,7 +174,7 @@ def test_what_a_model_of_text_cannot_read_is_refused(url: str, part: dict[str, A
 @pytest.mark.parametrize("kind", ["file_search", "web_search"])
 def test_a_tool_that_the_server_would_run_is_refused(url: str, kind: str) -> None:
     body = {"model": "tiny", "input": "hello", "tools": [{"type": kind}]}
-    reply = httpx.post(f"{url}/v1/responses", json=body, timeout=60)
+    reply = httpx.post(f"{url}/v1/responses", json=body, timeout=PATIENCE)
     assert reply.status_code == 400
     assert "expected a tool of the type function" in reply.json()["error"]["message"]
 
