@@ -23,6 +23,8 @@ import psutil  # noqa: F401  # before os lacks what it needs to know this system
 PACKAGES = ("tamiz", "tamiz_exporters", "tamiz_passes")
 #: A program, and a module whose package few install.
 NOT_IMPORTED = ("tamiz.__main__", "tamiz.serving.ray")
+#: What tamiz[serve] installs.
+SERVE = ("fastapi", "llguidance", "orjson", "prometheus_client", "starlette", "uvicorn")
 #: Modules of the standard library that Windows has not.
 MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
 #: Of modules that Windows has, what is missing there.
@@ -93,22 +95,32 @@ def hide() -> None:
     sys.modules["tamiz.platforms"] = platforms()
 
 
-def import_all() -> int:
-    """Imports every module of tamiz and of the installed plugins; returns how many there are."""
+def import_all() -> tuple[int, int]:
+    """Imports every module of tamiz and of the installed plugins.
+
+    Returns:
+        How many there are, and how many of them lack the packages of tamiz[serve].
+    """
     plugins = Path(__file__).parents[2] / "plugins"
-    count = 0
+    count = lacking = 0
     for package in (*PACKAGES, *(path.name for path in plugins.glob("tamiz_*"))):
         found = importlib.import_module(package)
         for module in pkgutil.walk_packages(found.__path__, f"{package}."):
-            if module.name not in NOT_IMPORTED:
+            if module.name in NOT_IMPORTED:
+                continue
+            count += 1
+            try:
                 importlib.import_module(module.name)
-                count += 1
-    return count
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name.partition(".")[0] not in SERVE:
+                    raise
+                lacking += 1
+    return count, lacking
 
 
 if __name__ == "__main__":
     hide()
-    click.echo(f"{import_all()} modules", err=True)
+    click.echo("{} modules, {} of them without their packages".format(*import_all()), err=True)
     from tamiz.cli import main
 
     main()
