@@ -11,6 +11,7 @@ an interpreter is named in the end, and not stored. Nothing else should run on t
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import re
 import subprocess
@@ -58,8 +59,9 @@ class Run:
         benchmark: Its name.
         arguments: Its arguments. ``{smollm2}`` is a source, ``{smollm2.KIND}`` a bundle of
             `BUILDS`, ``dense`` or ``openvino``, ``{text}`` the text, ``{work}`` the folder of work,
-            ``{python:PEER}`` an interpreter and ``{url}`` the server. One that begins with ``?`` is
-            left out where a part of it is missing.
+            ``{python:PEER}`` an interpreter, ``{module:NAME}`` nothing, if this interpreter has the
+            module, and ``{url}`` the server. One that begins with ``?`` is left out where a part of
+            it is missing.
         server: The source that a server answers from meanwhile; empty for none.
     """
 
@@ -86,13 +88,14 @@ def _encoders(number: int, name: str, title: str) -> tuple[Run, ...]:
             f"encoders-{number}-{title}",
             "encoders",
             f"{{{name}.dense}} --text={{text}} --work={{work}}/encoders-{name} --formats=q4_0,q8_0 "
-            "--fits=nearest --cosines=0.99 --openvino",
+            "--fits=nearest --cosines=0.99 ?--openvino{module:openvino}",
         ),
         Run(f"neighbour-{number}-{title}", "neighbour", built),
         Run(
             f"retrieval-{number}-{title}",
             "retrieval",
-            f"{built} --text={{text}} --work={{work}}/encoders-{name} --openvino",
+            f"{built} --text={{text}} --work={{work}}/encoders-{name} "
+            "?--openvino{module:openvino}",
         ),
     )
 
@@ -104,8 +107,8 @@ RUNS = (
     _peers(2, "gemma", "gemma-3-270m"),
     _peers(3, "qwen05", "qwen-0.5b"),
     _peers(4, "qwen15", "qwen-1.5b"),
-    Run("many-rows-mpnet", "many-rows", "--shapes=mpnet"),
-    Run("many-rows-qwen-1.5b", "many-rows", "--shapes=qwen-1.5b"),
+    Run("many-rows-mpnet", "many-rows", "--shapes=mpnet --threads=1"),
+    Run("many-rows-qwen-1.5b", "many-rows", "--shapes=qwen-1.5b --threads=1"),
     Run("batch-qwen-1.5b-16-bits", "batch", "{qwen15.stored} --part=speed"),
     Run("batch-qwen-1.5b-8-bits", "batch", "{qwen15.bytes} --part=speed"),
     *_encoders(1, "mpnet", "mpnet"),
@@ -177,6 +180,9 @@ class Places:
         if part.startswith("python:"):
             peer = part.removeprefix("python:")
             return str(self._known(f"--python {peer}=PATH", self.pythons.get(peer)))
+        if part.startswith("module:"):
+            self._known(f"the package {part[7:]}", importlib.util.find_spec(part[7:]))
+            return ""
         name, _, kind = part.partition(".")
         return str(self._bundle(name, kind) if kind else self._source(name))
 

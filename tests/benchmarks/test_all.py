@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_every_benchmark_has_the_options(run: Run, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         benchmarks.run(run.benchmark, ["--help"])
     told = capsys.readouterr().out
-    flags = [each.lstrip("?").partition("=")[0] for each in run.arguments.split()]
+    flags = [re.split("[={]", each.lstrip("?"))[0] for each in run.arguments.split()]
     assert [flag for flag in flags if flag.startswith("--") and flag not in told] == []
     assert "--json" in told
 
@@ -57,7 +58,9 @@ def test_arguments_are_filled_and_optional_ones_left_out(places: Places) -> None
     ]
 
 
-@pytest.mark.parametrize("given", ["{gemma}", "{gemma.stored}", "{text}", "{python:openvino}"])
+@pytest.mark.parametrize(
+    "given", ["{gemma}", "{gemma.stored}", "{text}", "{python:openvino}", "{module:no_such_module}"]
+)
 def test_what_is_missing_is_told(places: Places, given: str) -> None:
     with pytest.raises(MissingError, match="needs "):
         places.arguments(given)
