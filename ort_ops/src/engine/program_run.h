@@ -52,6 +52,7 @@ class Program::Team {
   using Clock = std::chrono::steady_clock;
 
   static constexpr Clock::rep kNone = 0;
+  static constexpr auto kShort = std::chrono::microseconds(500);  // a quarter of a turn and less
   static constexpr size_t kShares = 64;  // of a round at most; more threads take what is left
 
   /// Tasks of a round, up to `end`. Upper half of `untaken`: the round; lower half: tasks that no
@@ -89,6 +90,7 @@ class Program::Team {
   int phase_ = 0;  // the phase that the round runs
   uint64_t rounds_started_ = 0;
   size_t expected_ = 1;  // threads that took part in the caller's last region
+  Clock::time_point ends_ = Clock::time_point::max();  // of the region: no round starts after it
   std::array<Share, kShares> shares_;
   std::atomic<size_t> share_count_{1};
   std::atomic<size_t> threads_{0};  // that entered this region

@@ -28,16 +28,16 @@ inline void pause() {
 /// Whether another program shares the cores: threads of the pool then sleep before a region. The
 /// system takes turns of some milliseconds. A thread that loses its core inside of a task holds up
 /// all others until its next turn. A thread that has slept takes part as soon as it gets a core,
-/// and then has a whole turn; until it does, the others run its tasks.
+/// and then has a whole turn; until it does, the others run its tasks. So regions are short then.
 class Regions {
  public:
   size_t threads() const { return threads_; }
+  bool are_short() const { return Clock::now() < until_; }
 
-  /// Waits longer than idle threads of a pool spin (tamiz/runtime/session.py), if cores are shared.
-  void wait_for_sleep() const {
+  /// Waits longer than idle threads of a pool spin (tamiz/runtime/session.py).
+  static void wait_for_sleep() {
     constexpr auto kWait = std::chrono::microseconds(30);
     const auto begin = Clock::now();
-    if (begin >= until_) return;
     while (Clock::now() - begin < kWait) pause();
   }
 
@@ -67,7 +67,11 @@ void Program::Team::run(Host& host) {
     disbands_.store(false, std::memory_order_relaxed);
     threads_.store(0, std::memory_order_relaxed);
     left_.store(kNone, std::memory_order_relaxed);
-    regions.wait_for_sleep();
+    ends_ = Clock::time_point::max();
+    if (regions.are_short()) {
+      Regions::wait_for_sleep();
+      ends_ = Clock::now() + kShort;
+    }
     host.parallel_for(workers, [](void* self, size_t) { static_cast<Team*>(self)->work(); }, this);
     regions.ended(threads_, Clock::now().time_since_epoch() - Clock::duration(left_));
   }
@@ -87,6 +91,7 @@ void Program::Team::take_part() {
   while (round != kFinished) {
     const size_t done = run_tasks(round, ahead.thread);
     if (done && running_.fetch_sub(done, std::memory_order_acq_rel) == done) {
+      if (Clock::now() > ends_) disbands_.store(true, std::memory_order_relaxed);
       start_next_round();
       round = round_.load(std::memory_order_relaxed);
     } else {
