@@ -62,12 +62,14 @@ class Run:
             ``{python:PEER}`` an interpreter, ``{module:NAME}`` nothing, if this interpreter has the
             module, and ``{url}`` the server. One that begins with ``?`` is left out where a part of
             it is missing.
+        title: What tables call what was measured; empty for what the benchmark calls it.
         server: The source that a server answers from meanwhile; empty for none.
     """
 
     result: str
     benchmark: str
     arguments: str
+    title: str = ""
     server: str = ""
 
 
@@ -81,7 +83,7 @@ def _peers(number: int, name: str, title: str) -> Run:
     )
 
 
-def _encoders(number: int, name: str, title: str) -> tuple[Run, ...]:
+def _encoders(number: int, name: str, title: str, label: str) -> tuple[Run, ...]:
     built = f"{{{name}.dense}} {{{name}.q8_0}} {{{name}.q8_0-bytes}}"
     return (
         Run(
@@ -89,18 +91,21 @@ def _encoders(number: int, name: str, title: str) -> tuple[Run, ...]:
             "encoders",
             f"{{{name}.dense}} --text={{text}} --work={{work}}/encoders-{name} --formats=q4_0,q8_0 "
             "--fits=nearest --cosines=0.99 ?--openvino{module:openvino}",
+            label,
         ),
-        Run(f"neighbour-{number}-{title}", "neighbour", built),
+        Run(f"neighbour-{number}-{title}", "neighbour", built, label),
         Run(
             f"retrieval-{number}-{title}",
             "retrieval",
             f"{built} --text={{text}} --work={{work}}/encoders-{name} "
             "?--openvino{module:openvino}",
+            label,
         ),
     )
 
 
 _SERVED = "--url={url}/v1 --server=tamiz"
+_QWEN15 = "Qwen2.5-Coder-1.5B Q4_K_M"
 #: All of them, the shortest of a kind first.
 RUNS = (
     _peers(1, "smollm2", "smollm2-135m"),
@@ -109,18 +114,18 @@ RUNS = (
     _peers(4, "qwen15", "qwen-1.5b"),
     Run("many-rows-mpnet", "many-rows", "--shapes=mpnet --threads=1"),
     Run("many-rows-qwen-1.5b", "many-rows", "--shapes=qwen-1.5b --threads=1"),
-    Run("batch-qwen-1.5b-16-bits", "batch", "{qwen15.stored} --part=speed"),
-    Run("batch-qwen-1.5b-8-bits", "batch", "{qwen15.bytes} --part=speed"),
-    *_encoders(1, "mpnet", "mpnet"),
-    *_encoders(2, "minilm", "minilm"),
+    Run("batch-qwen-1.5b-16-bits", "batch", "{qwen15.stored} --part=speed", f"{_QWEN15}, 16 bits"),
+    Run("batch-qwen-1.5b-8-bits", "batch", "{qwen15.bytes} --part=speed", f"{_QWEN15}, 8 bits"),
+    *_encoders(1, "mpnet", "mpnet", "all-mpnet-base-v2"),
+    *_encoders(2, "minilm", "minilm", "all-MiniLM-L6-v2"),
     Run("levels-smollm2-135m", "levels", "{smollm2.stored} --name=SmolLM2-135M-Instruct.Q4_1"),
     Run("levels-qwen-0.5b", "levels", "{qwen05.stored} --name=qwen2.5-coder-0.5b-instruct-q4_k_m"),
     Run("quota-smollm2-135m", "quota", "{smollm2.stored} --name=SmolLM2-135M"),
     Run("quota-qwen-0.5b", "quota", "{qwen05.stored} --name=Qwen2.5-Coder-0.5B"),
     Run("zeros-made-1b", "zeros", ""),
     Run("quantized-onnx-smollm2-135m", "quantized-onnx", "{smollm2}"),
-    Run("serving-speed-qwen-1.5b", "serving-speed", f"{_SERVED} --rounds=3", "qwen15"),
-    Run("serving-exactness-qwen-1.5b", "exactness", f"{_SERVED} --tokens=24", "qwen15"),
+    Run("serving-speed-qwen-1.5b", "serving-speed", f"{_SERVED} --rounds=3", _QWEN15, "qwen15"),
+    Run("serving-exactness-qwen-1.5b", "exactness", f"{_SERVED} --tokens=24", _QWEN15, "qwen15"),
     Run("speculation-qwen-0.5b", "speculation", "{qwen05.stored} --gguf={qwen05}"),
     Run("greedy-smollm2-135m", "greedy", "{smollm2.stored} {smollm2} --python={python:llama.cpp}"),
     Run(
@@ -269,6 +274,10 @@ def measure(run: Run, places: Places, path: Path) -> None:
     with _server(run, places) as url:
         arguments = places.arguments(run.arguments, url)
         _run("-m", "benchmarks", run.benchmark, *arguments, f"--json={path}")
+    if run.title:
+        stored = json.loads(path.read_text("utf-8"))
+        stored["settings"]["model"] = run.title
+        path.write_text(json.dumps(stored, indent=1) + "\n", "utf-8")
 
 
 def _pythons(given: tuple[str, ...]) -> dict[str, str]:
