@@ -33,6 +33,7 @@ PLUGINS = load()
 MOST_BLIND = 0.01
 
 
+@pytest.mark.slow
 @settings(
     max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )

@@ -43,6 +43,7 @@ def with_constants(case: Case, kept: int) -> tuple[onnx.ModelProto, dict[str, An
     return model, inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS if ALL else FORMS[:1])
 def test_a_default_build_gives_what_onnxruntime_gives(plugins: Plugins, form: str) -> None:
     ran, wrong = 0, []
