@@ -48,6 +48,7 @@ from tamiz.calibration.domains import shipped_windows
 from tamiz.evaluation.greedy import encode_prompts
 from tamiz.files.bundle import Bundle
 from tamiz.files.mapping import map_tensors
+from tamiz.runtime.logprobs import log_softmax
 from tamiz.runtime.speculation.lookup import Lookup
 from tamiz.runtime.text.tokenizer import Tokenizer
 from tamiz_ops import formats
@@ -139,7 +140,7 @@ class MaskedModel:
         names = ["logits", *self._hidden]
         logits, *hidden = self._session.run(names, self._feed(ids, None, self.everything))
         squares = [np.square(h[0]) / np.square(h[0]).sum(axis=1, keepdims=True) for h in hidden]
-        exact = log_softmax(logits[0, len(prompt) - 1 :])
+        exact = log_softmax(logits[0, len(prompt) - 1 :]).astype(np.float32)
         return Text(ids, len(prompt), states or self._empty, exact, squares)
 
     def choose(self, rows: Iterable[Float], keep: float) -> list[Float]:
@@ -212,13 +213,6 @@ def looked_up(text: Text) -> dict[str, Any]:
 def _agreed(guesses: Iterable[int], tokens: Sequence[int]) -> int:
     pairs = zip(guesses, tokens, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def log_softmax(rows: Float) -> Float:
-    """Log probabilities of rows of logits."""
-    rows = rows - rows.max(axis=1, keepdims=True)
-    rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
-    return rows
 
 
 def summary(found: list[dict[str, Any]], runs: list[float], guess: float) -> dict[str, Any]:
