@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tamiz.survey.self_check import Reference
-
 
 def of_outputs(
     built: Bundle,
@@ -42,14 +40,16 @@ def of_outputs(
     Raises:
         TamizError: A model does not run, or no valid input is known.
     """
-    from tamiz.evaluation.output_losses import losses
+    from tamiz.evaluation.output_losses import losses, references
 
-    references = _references(dense, samples, texts, at_once)
+    known = references(dense, samples, texts, at_once)
+    if not known:
+        raise TamizError(f"{dense.path}: no valid input is known; give some with --sample")
 
     def done(runs: int) -> None:
-        progress(f"{runs} of {len(references)} runs are compared")
+        progress(f"{runs} of {len(known)} runs are compared")
 
-    lost = losses(references, built.path, at_once, done)
+    lost = losses(known, built.path, at_once, done)
     if not lost:
         raise TamizError(f"{built.path}: has no output that {dense.path} has")
     for name, each in lost.items():
@@ -86,19 +86,4 @@ def texts_of(
     if domains:
         windows = shipped_windows(bundle, "judge", window_length(bundle), domains)
         found += passages_and_queries(windows, bundle).values()
-    return found
-
-
-def _references(
-    dense: Bundle, samples: Sequence[Path], texts: Sequence[NDArray[np.int64]], at_once: int
-) -> list[Reference]:
-    """What the dense model gives on samples, else on texts, else on made-up inputs."""
-    from tamiz.evaluation.output_losses import DRAWS, on_texts
-    from tamiz.survey.self_check import Reference
-
-    if texts and not samples:
-        return on_texts(dense, texts, at_once)
-    found = Reference.several(dense.model, DRAWS, None, samples)
-    if not found:
-        raise TamizError(f"{dense.path}: no valid input is known; give some with --sample")
     return found

@@ -11,7 +11,7 @@ loss is the share that differs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from tamiz.survey.self_check import Reference
 from tamiz.survey.whole_run import first_line, open_session, run_changed, tensors
 
 #: Inputs that are made up.
-DRAWS = 8
+_DRAWS = 8
 #: Texts of a run.
 _TEXTS = 8
 #: Least length of a row, as a share of the root mean square length of an output's rows.
@@ -40,18 +40,31 @@ def reads_texts(bundle: Bundle) -> bool:
     return bundle.has_tokenizer and states.reads_texts(graph_inputs(bundle.model))
 
 
-def on_texts(dense: Bundle, parts: Iterable[NDArray[np.int64]], at_once: int) -> list[Reference]:
-    """What a dense model gives on texts.
+def references(
+    dense: Bundle,
+    samples: Sequence[Path],
+    texts: Collection[NDArray[np.int64]],
+    at_once: int,
+    vocabulary: int | None = None,
+) -> list[Reference]:
+    """What a dense model gives on samples, else on texts, else on made-up inputs.
 
     Args:
         dense: Its bundle.
-        parts: Token ids ``[texts, tokens]``, each part of texts of one length.
+        samples: ``.npz`` files with an input each.
+        texts: Token ids ``[texts, tokens]``, each part of texts of one length.
         at_once: Runs side by side.
+        vocabulary: Integers of inputs that are made up are below this; None where it is not known.
+
+    Returns:
+        What it gives on each; nothing where no valid input is known.
 
     Raises:
         TamizError: It does not run.
     """
-    return Reference.on(dense.model, _feeds(parts), at_once)
+    if texts and not samples:
+        return Reference.on(dense.model, _feeds(texts), at_once)
+    return Reference.several(dense.model, _DRAWS, vocabulary, samples)
 
 
 def losses(

@@ -58,18 +58,17 @@ class OutputJudge(CosineJudge):
 
     def __init__(self, dense: Bundle, goal: Goal, held_out: HeldOut, folder: Path) -> None:
         """See `Judge`."""
-        from tamiz.evaluation.output_losses import DRAWS, on_texts, reads_texts
-        from tamiz.survey.self_check import Reference
+        from tamiz.evaluation.output_losses import reads_texts, references
 
         self.goal = self.own_limits(goal)
-        samples = held_out.samples
+        samples, texts = held_out.samples, {}
         if not samples and reads_texts(dense):
             texts = passages_and_queries(held_out.windows(), dense)
-            found = on_texts(dense, texts.values(), cores())
+        found = references(dense, samples, texts.values(), cores(), held_out.vocabulary)
+        if texts:
             self.read, self.windows = held_out.origin, sum(map(len, texts.values()))
             self.window_tokens = max(part.shape[1] for part in texts.values())
         else:
-            found = Reference.several(dense.model, DRAWS, held_out.vocabulary, samples)
             self.read = "samples" if samples else "made-up inputs"
             self.windows, self.window_tokens = len(found), None
         if not found:
