@@ -16,7 +16,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -303,17 +303,16 @@ def main(
     work.mkdir(parents=True, exist_ok=True)
     places = Places(models, work, text, _pythons(pythons))
     chosen = [run for run in RUNS if not only or {run.benchmark, run.result} & {*only}]
-    report: Callable[[str], None] = click.echo
     lacking = []
     for run in chosen:
         path = file_of(run, results)
         if is_stored(path):
-            report(f"{run.result}: stored")
+            click.echo(f"{run.result}: stored")
             continue
         try:
             measure(run, places, path)
         except TamizError as error:
             lacking.append(f"{run.result}: {error}")
     for line in lacking:
-        report(f"NOT MEASURED: {line}")
+        click.echo(f"NOT MEASURED: {line}")
     sys.exit(1 if lacking else 0)
