@@ -1,7 +1,6 @@
 #include "ops/basic/layer_norm.h"
 
 #include "base/shapes.h"
-#include "kernels/kernels.h"
 #include "ops/basic/norm_rows.h"
 
 namespace tamiz {
@@ -21,14 +20,9 @@ TAMIZ_PORTS(LayerNormOutput, LAYER_NORM_OUTPUTS);
 using In = LayerNormInput;
 using Out = LayerNormOutput;
 
-class LayerNorm : public Stage {
+class LayerNorm : public Norm {
  public:
-  LayerNorm(const Attributes& attributes, const Kernels& kernels)
-      : epsilon_(attributes.floats.at("epsilon")), kernels_(kernels.elementwise) {
-    if (!(epsilon_ >= 0)) {
-      throw Error("epsilon is " + std::to_string(epsilon_) + ", expected 0 or more");
-    }
-  }
+  using Norm::Norm;
 
   void infer(Ports inputs, Ports outputs) const override {
     const Shape& x = inputs[In::x].shape;
@@ -42,24 +36,14 @@ class LayerNorm : public Stage {
     outputs[Out::y].shape = outputs[Out::sum].shape = x;
   }
 
-  size_t tasks(const Call& call, int) const override { return rows(call).tasks(); }
-
   void run(const Call& call, int, size_t task) const override {
-    const NormRows rows = this->rows(call);
+    const NormRows rows = rows_of(call);
     const int64_t at = rows.first(task) * rows.width;
     kernels_.layer_norm(floats_at(call.inputs[In::x], at), floats_at(call.inputs[In::residual], at),
                         floats_at(call.inputs[In::weight], 0), floats_at(call.inputs[In::bias], 0),
                         epsilon_, rows.of_task(task), rows.width,
                         floats_at(call.outputs[Out::y], at), floats_at(call.outputs[Out::sum], at));
   }
-
- private:
-  static NormRows rows(const Call& call) {
-    return NormRows(call.inputs[In::x], call.inputs[In::weight]);
-  }
-
-  const float epsilon_;
-  const ElementwiseKernels& kernels_;
 };
 
 std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {

@@ -1,9 +1,12 @@
-// How the stages of norms cut their rows into tasks.
+// What the stages of norms share: their epsilon, and how they cut rows into tasks.
 #pragma once
 
 #include <algorithm>
+#include <string>
 
+#include "base/error.h"
 #include "engine/stage.h"
+#include "kernels/kernels.h"
 
 namespace tamiz {
 
@@ -28,5 +31,24 @@ struct NormRows {
 inline float* floats_at(const Tensor& tensor, int64_t at) {
   return tensor ? tensor.as<float>() + at : nullptr;
 }
+
+/// A norm whose first two inputs are x and a weight for every element of a run.
+class Norm : public Stage {
+ public:
+  Norm(const Attributes& attributes, const Kernels& kernels)
+      : epsilon_(attributes.floats.at("epsilon")), kernels_(kernels.elementwise) {
+    if (!(epsilon_ >= 0)) {
+      throw Error("epsilon is " + std::to_string(epsilon_) + ", expected 0 or more");
+    }
+  }
+
+  size_t tasks(const Call& call, int) const override { return rows_of(call).tasks(); }
+
+ protected:
+  static NormRows rows_of(const Call& call) { return NormRows(call.inputs[0], call.inputs[1]); }
+
+  const float epsilon_;
+  const ElementwiseKernels& kernels_;
+};
 
 }  // namespace tamiz
