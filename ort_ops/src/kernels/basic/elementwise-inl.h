@@ -59,18 +59,23 @@ inline void scale_by_weight(const float* x, float factor, const float* weight, i
   }
 }
 
+/// The run s = x + residual at `at`: kept in `sum`, else in y; x itself where there is no residual.
+inline const float* add_residual(const float* x, const float* residual, int64_t at, int64_t width,
+                                 float* y, float* sum) {
+  if (residual) {
+    float* to = (sum ? sum : y) + at;
+    add(x + at, residual + at, width, to);
+    return to;
+  }
+  if (sum) memcpy(sum + at, x + at, sizeof(float) * width);
+  return x + at;
+}
+
 inline void rms_norm(const float* x, const float* residual, const float* weight, float epsilon,
                      int64_t rows, int64_t width, float* y, float* sum) {
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t at = row * width;
-    const float* s = x + at;
-    if (residual) {
-      float* to = (sum ? sum : y) + at;
-      add(x + at, residual + at, width, to);
-      s = to;
-    } else if (sum) {
-      memcpy(sum + at, s, sizeof(float) * width);
-    }
+    const float* s = add_residual(x, residual, at, width, y, sum);
     const float mean = sum_of_squares(s, width) / static_cast<float>(width);
     scale_by_weight(s, 1.0f / sqrtf(mean + epsilon), weight, width, y + at);
   }
@@ -81,14 +86,7 @@ inline void layer_norm(const float* x, const float* residual, const float* weigh
                        float* sum) {
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t at = row * width;
-    const float* s = x + at;
-    if (residual) {
-      float* to = (sum ? sum : y) + at;
-      add(x + at, residual + at, width, to);
-      s = to;
-    } else if (sum) {
-      memcpy(sum + at, s, sizeof(float) * width);
-    }
+    const float* s = add_residual(x, residual, at, width, y, sum);
     const float total = sum_of(s, width, [](Vec v, Vec so_far) { return so_far + v; });
     subtract(s, total / static_cast<float>(width), width, y + at);
     const float variance = sum_of_squares(y + at, width) / static_cast<float>(width);
