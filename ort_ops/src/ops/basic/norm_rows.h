@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/attributes.h"
 #include "base/error.h"
 #include "engine/stage.h"
 #include "kernels/kernels.h"
