@@ -42,6 +42,7 @@ class Architecture:
         delta: The gated delta nets of layers without attention; None where there are none.
         mamba: The selective state spaces of layers; None where there are none.
         hf_fused: In transformers, a layer's tensors that hold several weights → those weights.
+        gguf_fused: Likewise in GGUF.
         embedding: What transformers calls the embedding.
         ffn_key: Width of the feed-forward block in ``config.json``.
         activation_key: Its activation there.
@@ -50,7 +51,6 @@ class Architecture:
             one.
         pairs: Whether GGUF stores the rows of q and k with rotary pairs as neighbours (2i, 2i+1).
         pairs_everywhere: Whether transformers does so, too.
-        fused: Whether q, k and v are one tensor, and gate and up another one.
         activation: Of the feed-forward block, where a source says none; empty: it must say it.
         scales_embedding: Whether the embedding is multiplied by the square root of its width.
         norms_from_one: Whether transformers stores the weights of norms less 1.
@@ -59,6 +59,7 @@ class Architecture:
         rope_base: Rotary base where a source says none.
         rotated: Part of a head that rotates where ``config.json`` says none.
         local_rope_base: Rotary base of the layers with a window; 0: that of all layers.
+        local_unscaled: Whether nothing scales the rotary embedding of layers with a window.
         no_rope_every: Of so many layers the last has no rotary embedding; 0: all have one.
         window: Window of the layers that have one, in tokens, where a source says none; 0: none.
         soft_caps: Soft caps of scores and of logits where a source says none; None where soft
@@ -87,6 +88,7 @@ class Architecture:
     delta: DeltaTraits | None = None
     mamba: MambaTraits | None = None
     hf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gguf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     embedding: str = "embed_tokens"
     ffn_key: str = "intermediate_size"
     activation_key: str = "hidden_act"
@@ -94,7 +96,6 @@ class Architecture:
     context: int | None = None
     pairs: bool = False
     pairs_everywhere: bool = False
-    fused: bool = False
     activation: str = SILU
     scales_embedding: bool = False
     norms_from_one: bool = False
@@ -102,6 +103,7 @@ class Architecture:
     rope_base: float = 10000.0
     rotated: float = 1.0
     local_rope_base: float = 0.0
+    local_unscaled: bool = False
     no_rope_every: int = 0
     window: int = 0
     soft_caps: tuple[float, float] | None = None

@@ -57,7 +57,15 @@ _NORMS_AROUND = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-
+#: Each block has a norm after it alone.
+_NORMS_BEHIND = {
+    **{name: stored for name, stored in LAYER.items() if name != "input_layernorm"},
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+#: Weights that sources keep in one tensor.
+_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+_GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
 
 #: What sources call the soft caps of scores and of logits.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
@@ -80,6 +88,10 @@ _QWEN35_MOE = replace(
     model_class="Qwen3_5MoeForCausalLM",
     model_type="qwen3_5_moe_text",
     mixture=QWEN35_MIXTURE,
+)
+
+_OLMO2 = Architecture(
+    "Olmo2ForCausalLM", "olmo2", _NORMS_BEHIND, norms_of_all_heads=True, rope_base=500000.0
 )
 
 #: By `general.architecture`.
@@ -213,7 +225,29 @@ ARCHITECTURES = {
         activation=RELU2,
         latent=True,
     ),
-    "phi3": Architecture("Phi3ForCausalLM", "phi3", fused=True, global_every=0),
+    "phi3": Architecture(
+        "Phi3ForCausalLM",
+        "phi3",
+        hf_fused={"self_attn.qkv_proj": _QKV, "mlp.gate_up_proj": _GATE_UP},
+        gguf_fused={"attn_qkv": _QKV, "ffn_up": _GATE_UP},
+        global_every=0,
+    ),
+    "olmo2": _OLMO2,
+    "glm4": Architecture(
+        "Glm4ForCausalLM",
+        "glm4",
+        LAYER | _NORMS_AROUND,
+        {
+            "post_attention_layernorm": "post_self_attn_layernorm",
+            "pre_feedforward_layernorm": "post_attention_layernorm",
+            "post_feedforward_layernorm": "post_mlp_layernorm",
+        },
+        hf_fused={"mlp.gate_up_proj": _GATE_UP},
+        gguf_fused={"ffn_up": _GATE_UP},
+        pairs=True,
+        pairs_everywhere=True,
+        rotated=0.5,
+    ),
     "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
     # llama.cpp gives it SiLU, which its first models have; BitNet b1.58 2B4T has ReLU².
     "bitnet": replace(_BITNET_2B, activation="", rope_base=10000.0),
@@ -257,6 +291,7 @@ ARCHITECTURES = {
         norms_from_one=True,
         global_every=6,
         local_rope_base=10000.0,
+        local_unscaled=True,
     ),
     **HYBRIDS,
 }
@@ -282,9 +317,22 @@ WITH_SIGMOIDS = {
     ),
 }
 
+#: By `general.architecture`, where layers have sliding windows.
+WITH_WINDOWS = {
+    "olmo2": replace(
+        _OLMO2,
+        model_class="Olmo3ForCausalLM",
+        model_type="olmo3",
+        global_every=4,
+        window=4096,
+        local_unscaled=True,
+    ),
+}
+
 #: By `model_type` of Hugging Face's ``config.json``. GGUF calls a mistral a llama with a window.
 HF_ARCHITECTURES = {
     **{each.model_type: each for each in ARCHITECTURES.values()},
+    **{each.model_type: each for each in WITH_WINDOWS.values()},
     "llama": replace(ARCHITECTURES["llama"], global_every=None),
     "mistral": replace(
         ARCHITECTURES["llama"],

@@ -23,10 +23,11 @@ _WINDOWED = (
     "gemma2",
     "gemma3_text",
     "gpt_oss",
+    "olmo3",
 )
 _BY_KIND = (
-    *("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss", "lfm2"),
-    *("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
+    *("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss", "olmo3"),
+    *("lfm2", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
 )
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
@@ -43,7 +44,10 @@ _BIASED = (
     "gemma2",
     "gemma3_text",
     "gpt_oss",
+    "glm4",
     "glm4_moe",
+    "olmo2",
+    "olmo3",
     GRANITE_HYBRID,
     FALCON_H1,
     NEMOTRON_H,
@@ -339,7 +343,7 @@ ROPE_FIELDS: dict[str, Field] = {
     "short_factor": obeyed("of longrope"),
     "long_factor": obeyed("of longrope, where a run reaches beyond the original context"),
     "full_attention": obeyed("the embedding of these layers"),
-    "sliding_attention": obeyed_by(["gemma3_text"], "the embedding of these layers"),
+    "sliding_attention": obeyed_by(["gemma3_text", "olmo3"], "the embedding of these layers"),
     "mrope_section": _OF_TEXT,
     "mrope_interleaved": _OF_TEXT,
     **no_effect("says how the model was trained", "finetuned"),

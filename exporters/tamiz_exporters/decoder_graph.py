@@ -13,10 +13,10 @@ such a state space beside it (Falcon-H1). In Mamba-2 no layer attends. Keys and 
 of a latent of low rank (DeepSeek, `latent_graph`).
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
-feed-forward add to x and a factor on the embedding (Gemma), soft caps c · tanh(u / c) of scores and
-logits (Gemma 2), layers that see a window of the last keys, layers without rotary embedding, a
-score of each head that joins the sum of its softmax, its *sink* (gpt-oss), a sigmoid of x that
-multiplies what attention gives (Qwen 3.5).
+feed-forward add to x (Gemma), in place of those of x (OLMo 2), a factor on the embedding (Gemma),
+soft caps c · tanh(u / c) of scores and logits (Gemma 2), layers that see a window of the last keys,
+layers without rotary embedding, a score of each head that joins the sum of its softmax, its *sink*
+(gpt-oss), a sigmoid of x that multiplies what attention gives (Qwen 3.5).
 
 The query heads that share a key/value head are one matrix of G·S rows, so keys and values are
 never repeated in memory; a mask has G·S rows to match and is made once for all layers of a window.
@@ -59,9 +59,10 @@ def build_decoder(
         config: The decoder's shape.
         weights: Tensors under Hugging Face's names. Weights of linear layers are ``[K, N]``, the
             embedding is ``[V, H]``; packed ones are multiplied by ``tamiz.BlockMatMul``. Biases,
-            ``q_norm``/``k_norm``, ``lm_head.weight`` and, for a norm around each block,
-            ``pre_feedforward_layernorm``/``post_feedforward_layernorm`` are optional. Without a
-            weight of its own the head is the transposed embedding.
+            ``q_norm``/``k_norm``, ``lm_head.weight`` and the norms of a layer are optional; with
+            ``post_feedforward_layernorm`` the norm before the feed-forward block is
+            ``pre_feedforward_layernorm``. Without a weight of its own the head is the transposed
+            embedding.
 
     Returns:
         The model; inputs ``input_ids, attention_mask, position_ids, past_key_values.N.key/value``,
@@ -193,7 +194,7 @@ class DecoderGraph(GraphBuilder):
     ) -> ir.Value:
         """The residual stream after a layer; without `past` it has no cache."""
         name = f"/model/layers.{number}"
-        y = self.norm(f"{name}/input_layernorm", x)
+        y = self.norm_where(f"{name}/input_layernorm", x)
         layer = self.config.layers[number]
         if self.config.one_block:
             alone = isinstance(layer, NoMixer)
@@ -204,16 +205,15 @@ class DecoderGraph(GraphBuilder):
             )
             return self.op("Add", f"{name}/Add", x, y)
         y = mixed(self, number, y, past, present)
-        before, after = "post_attention_layernorm", ""
-        if self.has(f"{name}/pre_feedforward_layernorm"):
+        before, behind = "post_attention_layernorm", "post_feedforward_layernorm"
+        if self.has(f"{name}/{behind}"):
             y = self.norm(f"{name}/post_attention_layernorm", y)
-            before, after = "pre_feedforward_layernorm", "post_feedforward_layernorm"
+            before = "pre_feedforward_layernorm"
         x = self.op(
             "Add", f"{name}/Add", x, self.times(f"{name}/scaled", y, self.config.residual_scale)
         )
-        y = self.mlp(f"{name}/mlp", number, self.norm(f"{name}/{before}", x))
-        if after:
-            y = self.norm(f"{name}/{after}", y)
+        y = self.mlp(f"{name}/mlp", number, self.norm_where(f"{name}/{before}", x))
+        y = self.norm_where(f"{name}/{behind}", y)
         return self.op(
             "Add", f"{name}/Add_1", x, self.times(f"{name}/scaled_1", y, self.config.residual_scale)
         )
@@ -221,6 +221,10 @@ class DecoderGraph(GraphBuilder):
     def norm(self, name: str, x: ir.Value) -> ir.Value:
         """A norm of the residual stream, or of heads."""
         return self.rms_norm(name, x, self.config.epsilon)
+
+    def norm_where(self, name: str, x: ir.Value) -> ir.Value:
+        """A norm that not all decoders have; x where it is missing."""
+        return self.norm(name, x) if self.has(name) else x
 
     def heads(self, name: str, suffix: str, x: ir.Value, count: int, norm: str = "") -> ir.Value:
         """Returns ``[B, S, count·D]`` as ``[B, count, S, D]``, each head normed where asked."""
@@ -281,7 +285,7 @@ class DecoderGraph(GraphBuilder):
         if self.has(f"{name}/output_gate"):
             gate = self.op("Sigmoid", f"{name}/Sigmoid", self.linear(f"{name}/output_gate", x))
             y = self.op("Mul", f"{name}/Mul_gate", y, gate)
-        return self.linear(f"{name}/o_proj", self.sub_norm(f"{name}/attn_sub_norm", y))
+        return self.linear(f"{name}/o_proj", self.norm_where(f"{name}/attn_sub_norm", y))
 
     def projections(self, name: str, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
         """What queries, keys and values are heads of, ``[B, S, heads·D]``."""
@@ -328,12 +332,8 @@ class DecoderGraph(GraphBuilder):
         else:
             hidden = self.linear(f"{name}/up_proj", x)
             hidden = ACTIVATIONS[activation](self, f"{name}/act_fn", hidden)
-        y = self.linear(f"{name}/down_proj", self.sub_norm(f"{name}/ffn_sub_norm", hidden))
+        y = self.linear(f"{name}/down_proj", self.norm_where(f"{name}/ffn_sub_norm", hidden))
         return self.times(f"{name}/down_scale", y, self.config.down_scale)
-
-    def sub_norm(self, name: str, x: ir.Value) -> ir.Value:
-        """The norm before the last product of a block, where it has one (BitNet)."""
-        return self.norm(name, x) if self.has(name) else x
 
     def soft_cap(
         self, name: str, x: ir.Value, cap: float, output: ir.Value | None = None

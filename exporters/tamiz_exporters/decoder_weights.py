@@ -247,12 +247,17 @@ class DecoderWeights:
             pairs = np.arange(2 * shape[0]).reshape(-1, 2, self.config.head_dim)
             rows = pairs[:, int(name == "self_attn.output_gate")].ravel()
             return self.names.parts[name], (2 * shape[0], *shape[1:]), rows
-        for tensor, parts in self.names.fused.items():
-            if name in parts:
-                sizes = [self._shapes()[part][0] for part in parts]
-                begin = sum(sizes[: parts.index(name)])
-                return tensor, (sum(sizes), *shape[1:]), range(begin, begin + shape[0])
+        if tensor := tensor_with(name, self.names.fused):
+            parts = self.names.fused[tensor]
+            sizes = [self._shapes()[part][0] for part in parts]
+            begin = sum(sizes[: parts.index(name)])
+            return tensor, (sum(sizes), *shape[1:]), range(begin, begin + shape[0])
         return self.names.parts[name], shape, None
+
+
+def tensor_with(part: str, fused: Mapping[str, tuple[str, ...]]) -> str:
+    """The tensor of several weights that holds a part of a layer; empty where none does."""
+    return next((tensor for tensor, parts in fused.items() if part in parts), "")
 
 
 def _lacking(config: DecoderConfig, mixer: Mixer, mixed: bool) -> tuple[str, ...]:

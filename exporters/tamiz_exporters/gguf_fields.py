@@ -8,7 +8,7 @@ _EXPERTS = "a mixture of experts"
 _RECURRENT = "layers without attention"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
-_WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
+_WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", "olmo2")
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
 _NEMOTRON_EXPERTS = ("nemotron_h_moe",)
@@ -23,7 +23,8 @@ _MIXTURES = (
     *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES),
 )
 _MULTIPLIED = ("granite", "granitemoe", "granitehybrid")
-_PATTERNED = ("gemma2", "gemma3")
+_GEMMA = ("gemma2", "gemma3")
+_PATTERNED = (*_GEMMA, "olmo2")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
 
 
@@ -61,7 +62,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.sliding_window": obeyed("llama.cpp ignores it for llama and phi3", only=_WINDOWED),
     "attention.sliding_window_pattern": obeyed("a number, or a list by layer", only=_PATTERNED),
     "attn_logit_softcapping": obeyed(only=("gemma2",)),
-    "final_logit_softcapping": obeyed(only=_PATTERNED),
+    "final_logit_softcapping": obeyed(only=_GEMMA),
     "expert_count": obeyed(only=_MIXTURES),
     "expert_used_count": obeyed(only=_MIXTURES),
     "expert_feed_forward_length": obeyed(
@@ -108,7 +109,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "rope.scaling.yarn_beta_fast": obeyed("as in transformers; llama.cpp ignores it here"),
     "rope.scaling.yarn_beta_slow": obeyed("as in transformers; llama.cpp ignores it here"),
     "rope.scaling.yarn_ext_factor": refused("only the full ramp of YaRN is known", 1.0, -1.0),
-    "rope.scaling.yarn_attn_factor": refused("rope.scaling.attn_factor is read", 1.0),
+    "rope.scaling.yarn_attn_factor": obeyed(
+        "1, or what yarn multiplies cosine and sine by where nothing else is said"
+    ),
     "rope.scaling.yarn_log_multiplier": obeyed(
         "a tenth of mscale_all_dim, which scales scores, too", only=("deepseek2",)
     ),

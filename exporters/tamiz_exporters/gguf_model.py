@@ -10,7 +10,13 @@ import numpy as np
 
 from tamiz_exporters.activations import GGUF_NAMES, chosen_activation
 from tamiz_exporters.architecture import Architecture
-from tamiz_exporters.architectures import ARCHITECTURES, SOFT_CAPS, WITH_EXPERTS, WITH_SIGMOIDS
+from tamiz_exporters.architectures import (
+    ARCHITECTURES,
+    SOFT_CAPS,
+    WITH_EXPERTS,
+    WITH_SIGMOIDS,
+    WITH_WINDOWS,
+)
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
     LayerAttention,
@@ -18,7 +24,7 @@ from tamiz_exporters.decoder_config import (
     NoMixer,
     ShortConvolution,
 )
-from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.decoder_weights import DecoderWeights, Names, tensor_with
 from tamiz_exporters.delta_fields import gguf_attending, gguf_delta_net
 from tamiz_exporters.expert_fields import gguf_experts
 from tamiz_exporters.expert_weights import GATE, ExpertNames
@@ -36,10 +42,6 @@ from tamiz_exporters.mixture_traits import GGUF_EXPERTS, GGUF_UNGATED
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
 #: Tensors that `Rope` reads.
 _ROTARY = re.compile(r"rope_(?:freqs|factors_short|factors_long)\.weight")
-_FUSED = {
-    "attn_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "ffn_up": ("mlp.gate_proj", "mlp.up_proj"),
-}
 #: Models of so many layers, 27B, divide scores by the square root of hidden size / heads.
 _SCALED_BY_HIDDEN = {"gemma2": 46, "gemma3": 62}
 
@@ -127,7 +129,7 @@ class GgufModel:
             "output.weight",
             "blk.{}",
             self.traits.names,
-            _FUSED if self.traits.fused else {},
+            self.traits.gguf_fused,
             self._expert_names(),
             GGUF_LATENTS,
             "attn_sinks.weight" if self.traits.sinks else "",
@@ -176,6 +178,8 @@ class GgufModel:
             return WITH_EXPERTS[self.architecture]
         if self.architecture in WITH_SIGMOIDS and self.of.given("expert_gating_func") == 2:
             return WITH_SIGMOIDS[self.architecture]
+        if self.architecture in WITH_WINDOWS and self.of.given("attention.sliding_window"):
+            return WITH_WINDOWS[self.architecture]
         return ARCHITECTURES[self.architecture]
 
     def _expert_layers(self, layers: tuple[Mixer, ...]) -> list[int] | None:
@@ -231,12 +235,12 @@ class GgufModel:
         if (value_dim := of.positive("attention.value_length", head_dim)) != head_dim:
             of.reject("attention.value_length", value_dim, f"{head_dim}, as for keys")
         # Before anything of that size is made: a damaged head count must not cost memory.
-        if self.traits.fused:
-            of.tensor("blk.0.attn_qkv.weight", ((heads + 2 * kv_heads) * head_dim, self.hidden))
-        else:
-            first = self._attending(self._count()).index(True)
-            rows = heads * head_dim * (1 + self.traits.gated_heads)
-            of.tensor(f"blk.{first}.attn_q.weight", (rows, self.hidden))
+        first = self._attending(self._count()).index(True)
+        name, rows = "attn_q", heads * head_dim
+        if together := tensor_with("self_attn.q_proj", self.traits.gguf_fused):
+            name, rows = together, rows + 2 * kv_heads * head_dim
+        rows *= 1 + self.traits.gated_heads
+        of.tensor(f"blk.{first}.{name}.weight", (rows, self.hidden))
         return kv_heads, head_dim
 
     def _kv_heads(self, heads: int) -> int:
@@ -299,8 +303,8 @@ class GgufModel:
             rotates = mamba.beside or (not mamba.one_block and self._turns())
             return gguf_layers(of, mamba, [LayerAttention(rotary if rotates else None)] * count)
         local = rotary
-        if traits.local_rope_base or of.given("rope.freq_base_swa") is not None:
-            local = self.rope.local(traits.local_rope_base)
+        if traits.local_unscaled or of.given("rope.freq_base_swa") is not None:
+            local = self.rope.local(traits.local_rope_base, traits.local_unscaled)
         layers: list[Mixer] = []
         attending = self._attending(count)
         if len(attending) != count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -65,15 +66,15 @@ class Rope:
             weights = [self._factors(FACTORS)] if FACTORS in self._of.file.tensors else []
         return rotary(self.base, self.dimensions, self.scaling, *weights)
 
-    def local(self, base: float) -> Rotary:
+    def local(self, base: float, unscaled: bool) -> Rotary:
         """The rotary embedding of layers with a window.
 
         Args:
-            base: Rotary base of an architecture whose window nothing scales, where the file says
-                none; 0 for the others.
+            base: Rotary base where the file says none; 0: that of all layers.
+            unscaled: Whether nothing scales it.
         """
         own = self._of.number("rope.freq_base_swa", base or self.base)
-        return rotary(own, self.dimensions, None if base else self.scaling)
+        return rotary(own, self.dimensions, None if unscaled else self.scaling)
 
     def _scaling(self) -> dict[str, Any] | None:
         of = self._of
@@ -91,6 +92,7 @@ class Rope:
         if kind == "longrope":
             return self._longrope(original, length)
         self.context = yarn_context(self.context, original, factor)
+        self._check_length(factor)
         fast, slow = (
             of.number(f"rope.scaling.yarn_beta_{end}", turns)
             for end, turns in zip(("fast", "slow"), YARN_TURNS, strict=True)
@@ -108,6 +110,13 @@ class Rope:
             "beta_slow": slow,
             **({} if self._truncated else {"truncate": False}),
         }
+
+    def _check_length(self, factor: float) -> None:
+        """Refuses a factor on cosine and sine but the usual one, which is always applied."""
+        key, usual = "rope.scaling.yarn_attn_factor", yarn_length(factor)
+        given = self._of.number(key, 1.0)
+        if not any(math.isclose(given, known, rel_tol=1e-5) for known in (1.0, usual)):
+            self._of.reject(key, given, f"1 or {usual:.6g}, as of a factor of {factor:g}")
 
     def _stretched(self, factor: float, length: float) -> float:
         """Notes the factor on scores of a yarn as llama.cpp reads DeepSeek's; returns its length.

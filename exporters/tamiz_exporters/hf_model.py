@@ -24,7 +24,7 @@ from tamiz_exporters.decoder_config import (
     Mixer,
     ShortConvolution,
 )
-from tamiz_exporters.decoder_weights import DecoderWeights, Names
+from tamiz_exporters.decoder_weights import DecoderWeights, Names, tensor_with
 from tamiz_exporters.delta_fields import hf_delta_net
 from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.expert_source import ExpertSource
@@ -47,10 +47,6 @@ _PREFIXES = ("model.", "", "model.language_model.", "backbone.")
 TEXT_CONFIG = "text_config"
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
 _BESIDE = r"mtp\.|model\.visual\."
-_FUSED = {
-    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
-}
 #: Frequencies that old versions of transformers stored.
 _ROTARY = r".*\.rotary_emb\.inv_freq"
 _HEAD, _SCORE = "lm_head.weight", "score.weight"
@@ -163,7 +159,6 @@ class HfModel:
         """
         prefix, own = self._prefix, self._traits.own_names
         parts = {name: own.get(name, name) for name in self._traits.names}
-        fused = _FUSED if self._traits.fused else self._traits.hf_fused
         mamba = self._traits.mamba
         names = Names(
             f"{prefix}{self._traits.embedding}.weight",
@@ -171,7 +166,7 @@ class HfModel:
             _HEAD,
             f"{prefix}layers.{{}}",
             parts,
-            fused,
+            self._traits.hf_fused,
             self._expert_names(),
             HF_LATENTS,
             "self_attn.sinks" if self._traits.sinks else "",
@@ -279,12 +274,10 @@ class HfModel:
         layer = attending(of, self._traits, self._count()).index(True)
         rows, at = heads * head_dim, f"{self._prefix}layers.{layer}"
         own = self._traits.own_names.get("self_attn.q_proj", "self_attn.q_proj")
-        if self._traits.fused:
-            shape = rows + 2 * kv_heads * head_dim, self._hidden
-            find_tensor(self.folder, f"{at}.self_attn.qkv_proj.weight", shape)
-        else:
-            rows *= 1 + self._traits.gated_heads
-            find_tensor(self.folder, f"{at}.{own}.weight", (rows, self._hidden))
+        if together := tensor_with("self_attn.q_proj", self._traits.hf_fused):
+            own, rows = together, rows + 2 * kv_heads * head_dim
+        rows *= 1 + self._traits.gated_heads
+        find_tensor(self.folder, f"{at}.{own}.weight", (rows, self._hidden))
         return kv_heads, head_dim
 
     def _check_biases(self) -> None:
@@ -366,7 +359,7 @@ class HfModel:
             return tuple(attention if at else other for at in attends)
         turns = turning(self._of, self._traits, count)
         full = self._rope.scaled()
-        local = self._rope.local() if self._traits.local_rope_base else full
+        local = self._rope.local() if self._traits.local_unscaled else full
         return tuple(
             LayerAttention((local if window else full) if turn else None, self._narrow(window))
             for turn, window in zip(turns, windows(self._of, self._traits, count), strict=True)

@@ -66,7 +66,9 @@ class HfRope:
         Raises:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
-        base = self._base(self._local, "rope_local_base_freq", self._traits.local_rope_base)
+        own = self._traits.local_rope_base
+        key = "rope_local_base_freq" if own else "rope_theta"
+        base = self._base(self._local, key, own or self._traits.rope_base)
         return self._rotary(base, self._local, self._dimensions(self._local or self._full))
 
     @property

@@ -14,6 +14,4 @@ MISSING = {
     **dict.fromkeys(("gpt2", "gptneox", "bloom", "starcoder2", "falcon", "phi2"), _MEANS),
     **dict.fromkeys(("command-r", "opt"), _MEANS),
     **dict.fromkeys(("gemma3n", "gemma4"), "embeddings of each layer"),
-    "glm4": "norms around blocks, with gate and up in one tensor",
-    "olmo2": "norms behind attention and feed-forward only",
 }

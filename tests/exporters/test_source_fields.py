@@ -13,6 +13,8 @@ import pytest
 from gguf.constants import Keys
 
 from kit import tiny_gguf, tiny_safetensors
+from kit.families import FAMILIES
+from kit.families import write_gguf as write_family
 from kit.mamba_gguf import write_gguf
 from kit.mambas import MAMBAS, random_mamba
 from tamiz.files.errors import TamizError
@@ -85,7 +87,10 @@ def test_a_model_obeys_no_other_keys_than_declared(tmp_path, architecture, monke
 
     monkeypatch.setattr(GgufFile, "get", recorded)
     shapes = {shape["architecture"]: shape for shape in MAMBAS.values()}
-    if architecture in shapes:
+    families = {family.gguf: name for name, family in FAMILIES.items()}
+    if architecture in families:
+        write_family(tmp_path / "tiny.gguf", families[architecture])
+    elif architecture in shapes:
         write_gguf(tmp_path / "tiny.gguf", random_mamba(**shapes[architecture]))
     else:
         tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(**_shape(architecture)))

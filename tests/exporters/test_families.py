@@ -1,0 +1,91 @@
+"""Tiny decoders of many families beside the libraries that their files were made for.
+
+``reference_families.json`` holds for each family the logits of ids 0 to 7 after 33 tokens, and the
+50 greedy tokens that follow: of the folder from transformers 5.24 (``attn_implementation="eager"``,
+float32), of the GGUF from llama-cpp-python 0.3.36 (``Llama(path, n_ctx=128, logits_all=True,
+type_k=0, type_v=0, flash_attn=False)``), where it knows the family. The GGUF has the tensors and
+the metadata that llama.cpp's converter makes of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf.constants import GGMLQuantizationType as Type
+
+from kit.arrays import relative_error
+from kit.equal_runs import build_model
+from kit.families import FAMILIES, write_folder, write_gguf
+from tamiz.plugins import Plugins
+from tamiz.runtime import Batch
+from tamiz.runtime.model import Model
+from tamiz.survey.export import export
+
+REFERENCES = json.loads(Path(__file__).with_name("reference_families.json").read_text())
+#: Of the largest logit. llama.cpp looks GELU up in a table of float16.
+RELATIVE_ERROR, WITH_GELU = 2e-6, 5e-4
+#: Activations are quantised to 16 bits in groups of 32.
+STORED_ERROR = 5e-3
+#: Several ranges of keys are summed; beyond every window.
+TEXT = [(7 * i * i + 3 * i) % 250 + 2 for i in range(150)]
+IN_GGUF = [name for name, family in FAMILIES.items() if family.gguf]
+
+
+def ids() -> list[int]:
+    found: list[int] = np.random.default_rng(1).integers(0, 250, (1, 33))[0].tolist()
+    return found
+
+
+def check(bundle: Path, reference: dict[str, list[float]], bound: float) -> None:
+    sequence = Model.load(bundle, threads=1).sequence()
+    logits = sequence.read(ids())
+    assert np.abs(logits[:8] - reference["logits"]).max() / np.abs(logits).max() < bound
+    greedy = []
+    for _ in reference["greedy"]:
+        greedy.append(int(logits.argmax()))
+        logits = sequence.step(greedy[-1])
+    assert greedy == reference["greedy"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_folder_decodes_as_in_transformers(tmp_path: Path, plugins: Plugins, name: str) -> None:
+    write_folder(tmp_path / "hf", name)
+    bundle = export(str(tmp_path / "hf"), tmp_path / "dense", plugins, "float32")
+    check(bundle.path, REFERENCES["transformers"][name], RELATIVE_ERROR)
+
+
+@pytest.mark.parametrize("name", IN_GGUF)
+def test_a_gguf_decodes_as_in_llama_cpp(tmp_path: Path, plugins: Plugins, name: str) -> None:
+    write_gguf(tmp_path / "tiny.gguf", name)
+    bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32")
+    gelu = FAMILIES[name].config.get("hidden_act", "silu").startswith("gelu")
+    check(bundle.path, REFERENCES["llama.cpp"][name], WITH_GELU if gelu else RELATIVE_ERROR)
+
+
+@pytest.mark.parametrize("name", IN_GGUF)
+def test_a_built_model_has_equal_bits_in_every_cut_and_batch(
+    tmp_path: Path, plugins: Plugins, name: str
+) -> None:
+    def write(path: Path, linears: Type) -> None:
+        write_gguf(path, name, linears)
+
+    built = build_model(tmp_path, Type.Q8_0, {}, write, plugins)
+    model = Model.load(built, threads=1)
+    sequence = model.sequence()
+    steps = np.stack([sequence.step(token).copy() for token in TEXT])
+    plain = export(str(tmp_path / "tiny.gguf"), tmp_path / "plain", plugins, "float32")
+    expected = Model.load(plain.path, threads=1).logits(np.array([TEXT]))[0]
+    assert relative_error(steps, expected) < STORED_ERROR
+    sequence = model.sequence()
+    parts = [sequence.logits(TEXT[:70]).copy(), sequence.logits(TEXT[70:]).copy()]
+    np.testing.assert_array_equal(np.concatenate(parts), steps)
+    batch = Batch(model, 640)
+    members = [batch.add(TEXT[:count], len(TEXT)) for count in (5, 64, 149)]
+    while any(member.logits is None for member in members):
+        batch.run()
+    for member, count in zip(members, (5, 64, 149), strict=True):
+        assert member.logits is not None
+        np.testing.assert_array_equal(member.logits, steps[count - 1])

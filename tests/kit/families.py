@@ -1,0 +1,238 @@
+"""Tiny decoders of many families: random weights, files of Hugging Face and of llama.cpp.
+
+Weights have the names and the layout of transformers. A GGUF has the names of gguf-py's table and
+the metadata that llama.cpp's converter writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf.constants import MODEL_ARCH_NAMES
+from gguf.constants import GGMLQuantizationType as Type
+
+from kit.tiny_gguf import add_tokenizer, byte_level_tokens
+from kit.tiny_safetensors import CONTEXT, write_file
+
+Array = np.ndarray[Any, Any]
+Shapes = dict[str, tuple[int, ...]]
+HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 64, 96, 4, 2, 16, 4
+Q, KV = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+_VOCABULARY = len(byte_level_tokens())
+_ARCHITECTURES = {name: number for number, name in MODEL_ARCH_NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family.
+
+    Attributes:
+        model_class: Its class in transformers.
+        model_type: Its name in ``config.json``.
+        gguf: Its name in GGUF.
+        layer: Tensors of a layer and their shapes, in transformers.
+        ends: Tensors beside the layers.
+        config: Fields of ``config.json`` beside the usual ones.
+        keys: Metadata of GGUF beside the usual ones, without the architecture.
+        stored: What GGUF has of a tensor, by its name there; by default the tensor.
+    """
+
+    model_class: str
+    model_type: str
+    gguf: str
+    layer: Shapes
+    ends: Shapes
+    config: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    stored: Callable[[str, Array], Array] = lambda _name, values: values
+
+
+def _norms(*names: str, width: int = HIDDEN) -> Shapes:
+    return {f"{name}.weight": (width,) for name in names}
+
+
+def _biases(shapes: Shapes) -> Shapes:
+    """The shapes with a bias beside each weight."""
+    biases = {name.replace(".weight", ".bias"): shape[:1] for name, shape in shapes.items()}
+    return shapes | biases
+
+
+_QKV: Shapes = {
+    "self_attn.q_proj.weight": (Q, HIDDEN),
+    "self_attn.k_proj.weight": (KV, HIDDEN),
+    "self_attn.v_proj.weight": (KV, HIDDEN),
+}
+_OUT: Shapes = {"self_attn.o_proj.weight": (HIDDEN, Q)}
+_DOWN: Shapes = {"mlp.down_proj.weight": (HIDDEN, FFN)}
+_MLP: Shapes = {
+    "mlp.gate_proj.weight": (FFN, HIDDEN),
+    "mlp.up_proj.weight": (FFN, HIDDEN),
+    **_DOWN,
+}
+_ENDS: Shapes = {
+    "model.embed_tokens.weight": (_VOCABULARY, HIDDEN),
+    "model.norm.weight": (HIDDEN,),
+    "lm_head.weight": (_VOCABULARY, HIDDEN),
+}
+_OLMO: Shapes = {
+    **_QKV,
+    **_OUT,
+    **_MLP,
+    **_norms("self_attn.q_norm", width=Q),
+    **_norms("self_attn.k_norm", width=KV),
+    **_norms("post_attention_layernorm", "post_feedforward_layernorm"),
+}
+_OLMO3_KINDS = ["sliding_attention"] * 3 + ["full_attention"]
+
+FAMILIES = {
+    "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, _ENDS),
+    "olmo 3": Family(
+        "Olmo3ForCausalLM",
+        "olmo3",
+        "olmo2",
+        _OLMO,
+        _ENDS,
+        {
+            "rope_theta": 500000.0,
+            "sliding_window": 8,
+            "layer_types": _OLMO3_KINDS,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 8.0,
+                "original_max_position_embeddings": 16,
+                "attention_factor": 1.2079441541679836,
+                "beta_fast": 32,
+                "beta_slow": 1,
+            },
+        },
+        {
+            "attention.sliding_window": 8,
+            "attention.sliding_window_pattern": [kind != "full_attention" for kind in _OLMO3_KINDS],
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 8.0,
+            "rope.scaling.original_context_length": 16,
+            "rope.scaling.yarn_attn_factor": 1.2079441541679836,
+            "rope.scaling.yarn_beta_fast": 32.0,
+            "rope.scaling.yarn_beta_slow": 1.0,
+            "rope.freq_base_swa": 500000.0,
+        },
+    ),
+    "glm 4": Family(
+        "Glm4ForCausalLM",
+        "glm4",
+        "glm4",
+        {
+            **_biases(_QKV),
+            **_OUT,
+            "mlp.gate_up_proj.weight": (2 * FFN, HIDDEN),
+            **_DOWN,
+            **_norms("input_layernorm", "post_attention_layernorm"),
+            **_norms("post_self_attn_layernorm", "post_mlp_layernorm"),
+        },
+        _ENDS,
+        {"attention_bias": True, "partial_rotary_factor": 0.5},
+        {"rope.dimension_count": HEAD_DIM // 2},
+    ),
+}
+
+
+def config(family: Family) -> dict[str, Any]:
+    """What ``config.json`` holds."""
+    return {
+        "architectures": [family.model_class],
+        "model_type": family.model_type,
+        "vocab_size": _VOCABULARY,
+        "hidden_size": HIDDEN,
+        "intermediate_size": FFN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "max_position_embeddings": CONTEXT,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": "lm_head.weight" not in family.ends,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        **family.config,
+    }
+
+
+def tensors(family: Family, seed: int = 0) -> dict[str, Array]:
+    """Random weights; those of norms are near 1."""
+    random = np.random.default_rng(seed)
+    shapes = dict(family.ends)
+    for layer in range(LAYERS):
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in family.layer.items()}
+
+    def values(name: str, shape: tuple[int, ...]) -> Array:
+        near = 1.0 if "norm" in name and name.endswith(".weight") else 0.0
+        scale = 0.6 if "embed" in name else 0.15
+        return (near + random.standard_normal(shape) * scale).astype(np.float32)
+
+    return {name: values(name, shape) for name, shape in shapes.items()}
+
+
+def write_folder(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> None:
+    """Writes a folder of Hugging Face's layout; `changes` are other values in its configuration."""
+    path.mkdir(exist_ok=True)
+    family = FAMILIES[name]
+    (path / "config.json").write_text(json.dumps({**config(family), **changes}, indent=2))
+    write_file(path / "model.safetensors", tensors(family), kind)
+
+
+def write_gguf(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> None:
+    """Writes a GGUF; matrices are of a kind, `changes` are other metadata."""
+    family = FAMILIES[name]
+    writer = gguf.GGUFWriter(path, family.gguf)
+    fields = config(family)
+    usual = {
+        "context_length": fields["max_position_embeddings"],
+        "block_count": fields["num_hidden_layers"],
+        "embedding_length": fields["hidden_size"],
+        "feed_forward_length": fields["intermediate_size"],
+        "attention.head_count": fields["num_attention_heads"],
+        "attention.head_count_kv": fields["num_key_value_heads"],
+        "attention.key_length": fields["head_dim"],
+        "attention.value_length": fields["head_dim"],
+        "attention.layer_norm_rms_epsilon": fields["rms_norm_eps"],
+        "rope.freq_base": fields["rope_theta"],
+    }
+    for key, value in {**usual, **family.keys, **changes}.items():
+        _add(writer, f"{family.gguf}.{key}", value)
+    add_tokenizer(writer)
+    for stored, values in _gguf_tensors(family):
+        own = kind if values.ndim == 2 else Type.F32
+        writer.add_tensor(stored, gguf.quants.quantize(values, own), raw_dtype=own)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    add: dict[type, Callable[[str, Any], None]] = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+        list: writer.add_array,
+    }
+    add[type(value)](key, value)
+
+
+def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
+    """Tensors under the names of GGUF."""
+    table = gguf.get_tensor_name_map(_ARCHITECTURES[family.gguf], LAYERS)
+    for name, values in tensors(family).items():
+        stored = table.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored is not None, name
+        yield stored, family.stored(stored, values)
