@@ -45,6 +45,7 @@ class Architecture:
         gguf_fused: Likewise in GGUF.
         embedding: What transformers calls the embedding.
         ffn_key: Width of the feed-forward block in ``config.json``.
+        ffn_adjusted: Whether it is two thirds of that, unless ``config.json`` says otherwise.
         activation_key: Its activation there.
         gated_heads: See `decoder_weights.DecoderWeights`.
         context: Limit of a sequence where ``config.json`` has none, in tokens; None: it must have
@@ -91,6 +92,7 @@ class Architecture:
     gguf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     embedding: str = "embed_tokens"
     ffn_key: str = "intermediate_size"
+    ffn_adjusted: bool = False
     activation_key: str = "hidden_act"
     gated_heads: bool = False
     context: int | None = None

@@ -15,6 +15,8 @@ from tamiz_exporters.mixture_traits import (
     GLM_EXPERTS,
     GPT_OSS_NAMES,
     GRANITE_NAMES,
+    LFM2_MIXTURE,
+    MINIMAX,
     MIXTRAL,
     QWEN3_NEXT_MIXTURE,
     QWEN35_MIXTURE,
@@ -90,6 +92,17 @@ _QWEN35_MOE = replace(
     mixture=QWEN35_MIXTURE,
 )
 
+_LFM2_MOE = Architecture(
+    "Lfm2MoeForCausalLM",
+    "lfm2_moe",
+    _LFM2,
+    _LFM2_IN_TRANSFORMERS,
+    ("embedding_norm", "token_embd_norm"),
+    epsilon_key="norm_eps",
+    convolves=True,
+    rope_base=1e6,
+    mixture=LFM2_MIXTURE,
+)
 _OLMO2 = Architecture(
     "Olmo2ForCausalLM", "olmo2", _NORMS_BEHIND, norms_of_all_heads=True, rope_base=500000.0
 )
@@ -253,15 +266,16 @@ ARCHITECTURES = {
     "bitnet": replace(_BITNET_2B, activation="", rope_base=10000.0),
     "bitnet-b1.58": _BITNET_2B,
     "smollm3": Architecture("SmolLM3ForCausalLM", "smollm3", pairs=True, no_rope_every=4),
-    "lfm2": Architecture(
-        "Lfm2ForCausalLM",
-        "lfm2",
-        _LFM2,
-        _LFM2_IN_TRANSFORMERS,
-        ("embedding_norm", "token_embd_norm"),
-        epsilon_key="norm_eps",
-        convolves=True,
-        rope_base=1e6,
+    "lfm2": replace(
+        _LFM2_MOE, model_class="Lfm2ForCausalLM", model_type="lfm2", mixture=None, ffn_adjusted=True
+    ),
+    "lfm2moe": _LFM2_MOE,
+    "minimax-m2": Architecture(
+        "MiniMaxM2ForCausalLM",
+        "minimax_m2",
+        mixture=MINIMAX,
+        norms_of_all_heads=True,
+        rope_base=5e6,
     ),
     "gemma": Architecture(
         "GemmaForCausalLM",

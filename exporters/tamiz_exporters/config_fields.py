@@ -27,7 +27,7 @@ _WINDOWED = (
 )
 _BY_KIND = (
     *("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss", "olmo3"),
-    *("lfm2", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
+    *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
 )
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
@@ -53,7 +53,8 @@ _BIASED = (
     NEMOTRON_H,
 )
 _GEMMA = ("gemma2", "gemma3_text")
-_LFM2 = ("lfm2",)
+_LFM2 = ("lfm2", "lfm2_moe")
+_MINIMAX = ("minimax_m2",)
 _DELTA = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 _DELTA_MIXTURES = ("qwen3_5_moe_text", "qwen3_next")
 
@@ -66,7 +67,7 @@ _ROUTED = ("glm4_moe", *_DEEPSEEK)
 _ROUTED_NAMES = (*_ROUTED, NEMOTRON_H)
 _MIXTURES = (
     *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", GRANITE_HYBRID, "gpt_oss"),
-    *(*_DELTA_MIXTURES, *_ROUTED),
+    *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX),
 )
 
 
@@ -127,6 +128,9 @@ CONFIG_FIELDS: dict[str, Field] = {
     **no_effect(
         "layers that predict tokens further ahead are left out",
         "mtp_num_hidden_layers",
+        "mtp_transformer_layers",
+        "num_mtp_modules",
+        "use_mtp",
         "mtp_use_dedicated_embeddings",
     ),
     "hidden_act": obeyed("gelu of gemma is GELU by tanh, as transformers reads its first files"),
@@ -171,7 +175,9 @@ CONFIG_FIELDS: dict[str, Field] = {
     "add_cross_attention": refused("an encoder beside the decoder"),
     "pruned_heads": refused("layers that lack heads"),
     "use_mrope": refused("positions in several dimensions"),
-    "use_qk_norm": obeyed("another value than what the file has is refused", only=_ROUTED),
+    "use_qk_norm": obeyed(
+        "another value than what the file has is refused", only=(*_ROUTED, *_MINIMAX)
+    ),
     "embedding_multiplier": _multiplier("factor on the embedding", 1.0, others=(FALCON_H1,)),
     "residual_multiplier": _multiplier("factor on what layers add", 1.0),
     "attention_multiplier": _multiplier("factor on scores"),
@@ -180,12 +186,17 @@ CONFIG_FIELDS: dict[str, Field] = {
     "num_local_experts": obeyed("another name of num_experts", only=_MIXTURES),
     "num_experts_per_tok": obeyed(only=(*_MIXTURES, NEMOTRON_H)),
     "moe_intermediate_size": obeyed(
-        only=("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED, NEMOTRON_H)
+        only=(
+            *("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED, NEMOTRON_H),
+            "lfm2_moe",
+        )
     ),
     "n_routed_experts": obeyed(only=_ROUTED_NAMES),
     "n_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ROUTED_NAMES),
     "first_k_dense_replace": obeyed("layers before the first with experts", only=_ROUTED),
-    "routed_scaling_factor": obeyed("factor on the weights of the chosen", only=_ROUTED_NAMES),
+    "routed_scaling_factor": obeyed(
+        "factor on the weights of the chosen", only=(*_ROUTED_NAMES, "lfm2_moe")
+    ),
     "n_group": _grouped("groups of experts"),
     "topk_group": _grouped("groups of which a token takes experts"),
     "topk_method": Field(
@@ -193,7 +204,13 @@ CONFIG_FIELDS: dict[str, Field] = {
         "groups of experts that are judged by their best one alone",
         ("greedy", "noaux_tc", None),
     ),
-    "scoring_func": obeyed("softmax, or sigmoid from DeepSeek-V3 on", only=_DEEPSEEK),
+    "scoring_func": obeyed("softmax, or sigmoid from DeepSeek-V3 on", only=(*_DEEPSEEK, *_MINIMAX)),
+    "num_dense_layers": obeyed("layers before the first with experts", only=("lfm2_moe",)),
+    "use_expert_bias": refused("routers without biases", True),
+    "use_routing_bias": refused("routers without biases", True),
+    "shared_intermediate_size": refused("a shared expert"),
+    "qk_norm_type": refused("other norms of queries and keys", "per_layer"),
+    "rotary_dim": obeyed("elements of a head that rotate", only=_MINIMAX),
     "moe_layer_freq": refused("experts in some layers", 1),
     "mlp_layer_types": obeyed("dense or sparse, by layer", only=("glm4_moe_lite",)),
     **no_effect("training only", "aux_loss_alpha", "seq_aux"),
@@ -223,7 +240,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe", *_DELTA_MIXTURES)),
     "norm_topk_prob": obeyed(
         "true where it is missing for qwen3_next, glm4_moe and from DeepSeek-V3 on",
-        only=("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", *_GROUPED),
+        only=("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", "lfm2_moe", *_GROUPED),
     ),
     "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
     "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),

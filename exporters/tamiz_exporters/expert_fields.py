@@ -85,7 +85,7 @@ def _gguf_router(
     """How scores become weights, and of which groups experts are taken."""
     if not traits.routed:
         return {"score": traits.score, "normalize": traits.normalize}
-    key = "expert_gating_func"
+    key, norm = "expert_gating_func", "expert_weights_norm"
     score = traits.score if of.given(key) is None else SCORES.get(of.positive(key))
     biased = f"blk.{first}.{GGUF_EXPERTS.bias}" in of.file.tensors
     if score is None or (of.given(key) is None and biased and not traits.names.bias):
@@ -93,7 +93,7 @@ def _gguf_router(
         of.reject(key, found, " or ".join(map(str, SCORES)))
     return {
         "score": score,
-        "normalize": of.flag("expert_weights_norm"),
+        "normalize": of.flag(norm) if of.given(norm) is not None else traits.normalize,
         "scale": of.number("expert_weights_scale", 0.0) or 1.0,
         **_groups(of, count, top, "expert_group_count", "expert_group_used_count"),
     }

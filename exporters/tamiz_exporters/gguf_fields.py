@@ -16,7 +16,7 @@ _MAMBA = ("granitehybrid", "falcon-h1", "nemotron_h", "mamba2", *_NEMOTRON_EXPER
 _RECURRENT_KINDS = (*_DELTA, *_MAMBA)
 _DELTA_MIXTURES = ("qwen35moe", "qwen3next")
 _ROUTED = ("glm4moe", "deepseek2")
-_ROUTED_NAMES = (*_ROUTED, *_NEMOTRON_EXPERTS)
+_ROUTED_NAMES = (*_ROUTED, *_NEMOTRON_EXPERTS, "lfm2moe", "minimax-m2")
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
     *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
@@ -77,7 +77,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         only=(*_ERNIE, *_ROUTED_NAMES),
     ),
     "leading_dense_block_count": obeyed(
-        "layers before the first with experts", only=(*_ERNIE, *_ROUTED)
+        "layers before the first with experts", only=(*_ERNIE, *_ROUTED, "lfm2moe")
     ),
     "interleave_moe_layer_step": obeyed("of so many layers the last has experts", only=_ERNIE),
     "expert_gating_func": _router("1: softmax, 2: sigmoid, 3: softmax of the chosen", 1),
@@ -96,7 +96,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "full_attention_interval": obeyed(
         "of so many layers the last attends, where no list says it", only=_DELTA
     ),
-    "shortconv.l_cache": obeyed("tokens that a convolution mixes", only=("lfm2",)),
+    "shortconv.l_cache": obeyed("tokens that a convolution mixes", only=("lfm2", "lfm2moe")),
     "hidden_activation": obeyed("`gelu` is GELU by tanh, as in llama.cpp"),
     "rope.dimension_count": obeyed(),
     "rope.freq_base": obeyed(),

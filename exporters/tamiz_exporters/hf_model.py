@@ -334,7 +334,7 @@ class HfModel:
         if not self._traits.attends:
             return 0
         of = self._of
-        if not self._traits.convolves:
+        if not self._traits.ffn_adjusted:
             experts = self.config.experts
             mixed = experts is not None and len(experts.layers) == len(self.config.layers)
             # A model of experts alone need not say it.

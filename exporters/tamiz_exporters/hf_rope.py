@@ -99,6 +99,12 @@ class HfRope:
 
     def _dimensions(self, group: Fields | None) -> int:
         """R of the layers of a group: its own, or that of the whole configuration."""
+        if self._of.given("rotary_dim") is not None:
+            dimensions = self._of.positive("rotary_dim")
+            if dimensions > self._head_dim or dimensions % 2:
+                expected = f"an even number up to {self._head_dim}"
+                self._of.reject("rotary_dim", dimensions, expected)
+            return dimensions
         key = "partial_rotary_factor"
         holder = group if group is not None and group.given(key) is not None else self._of
         partial = holder.number(key, self._traits.rotated)

@@ -7,7 +7,7 @@ _EXPERTS = "a mixture of experts with a router, biases or attention of its own k
 
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
 MISSING = {
-    **dict.fromkeys(("lfm2moe", "llama4", "minimax-m2"), _EXPERTS),
+    "llama4": _EXPERTS,
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),

@@ -20,7 +20,7 @@ class MixtureTraits:
         gguf_width_key: Width of an expert in GGUF.
         score: See `decoder_config.Experts`.
         normalize: Whether the weights of the chosen are divided by their sum in GGUF, where no key
-            says it.
+            says it; of routers that are not read, in any case.
         normalized: Whether they are where ``config.json`` says nothing.
         normalize_key: What says it in ``config.json``; empty: as in GGUF.
         shared_key: Width of the shared expert in ``config.json``; empty: there is none.
@@ -115,6 +115,7 @@ NEMOTRON = MixtureTraits(
     ),
     count_key="n_routed_experts",
     score="sigmoid",
+    normalize=False,
     normalized=True,
     shared_key="moe_shared_expert_intermediate_size",
     routed=True,
@@ -163,6 +164,26 @@ QWEN35_MIXTURE = MixtureTraits(
 )
 QWEN3_NEXT_MIXTURE = replace(
     QWEN35_MIXTURE, stacked=None, normalize_key="norm_topk_prob", normalized=True
+)
+
+LFM2_MIXTURE = MixtureTraits(
+    replace(
+        _expert_names("feed_forward.gate", "feed_forward.experts", ("w1", "w3", "w2")),
+        bias="feed_forward.expert_bias",
+    ),
+    score="sigmoid",
+    normalized=True,
+    routed=True,
+    span_keys=("num_dense_layers", "", ""),
+    first=2,
+)
+MINIMAX = MixtureTraits(
+    replace(MIXTRAL_NAMES, bias="block_sparse_moe.e_score_correction_bias"),
+    count_key="num_local_experts",
+    width_key="intermediate_size",
+    score="sigmoid",
+    normalize_key="",
+    routed=True,
 )
 
 #: What ``config.json`` calls the number of experts; transformers 5 writes the second for Qwen 3.

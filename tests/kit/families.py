@@ -7,6 +7,7 @@ the metadata that llama.cpp's converter writes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,13 @@ from kit.tiny_safetensors import CONTEXT, write_file
 Array = np.ndarray[Any, Any]
 Shapes = dict[str, tuple[int, ...]]
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 64, 96, 4, 2, 16, 4
+EXPERTS, EXPERT_FFN = 5, 32
 Q, KV = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+#: What names one of a layer's experts.
+_EXPERT = re.compile(r"experts\.\d+(\..*)")
 _VOCABULARY = len(byte_level_tokens())
+#: Weights that converters keep in float32.
+_FLOATS = ("ffn_gate_inp.weight", "shortconv.conv.weight")
 _ARCHITECTURES = {name: number for number, name in MODEL_ARCH_NAMES.items()}
 
 
@@ -88,6 +94,38 @@ _OLMO: Shapes = {
     **_norms("self_attn.k_norm", width=KV),
     **_norms("post_attention_layernorm", "post_feedforward_layernorm"),
 }
+_LFM2_KINDS = ["conv", "full_attention", "conv", "full_attention"]
+
+
+def _experts(block: str) -> Shapes:
+    """Gate, down and up of all experts of a layer."""
+    shapes = {"w1": (EXPERT_FFN, HIDDEN), "w2": (HIDDEN, EXPERT_FFN), "w3": (EXPERT_FFN, HIDDEN)}
+    return {
+        f"{block}.experts.{expert}.{part}.weight": shape
+        for part, shape in shapes.items()
+        for expert in range(EXPERTS)
+    }
+
+
+def _lfm2(layer: int) -> Shapes:
+    """A layer of LFM2 with experts but in the first."""
+    shapes = _norms("operator_norm", "ffn_norm")
+    if _LFM2_KINDS[layer] == "conv":
+        shapes |= {
+            "conv.conv.weight": (HIDDEN, 1, 3),
+            "conv.in_proj.weight": (3 * HIDDEN, HIDDEN),
+            "conv.out_proj.weight": (HIDDEN, HIDDEN),
+        }
+    else:
+        shapes |= {**_QKV, "self_attn.out_proj.weight": (HIDDEN, Q)}
+        shapes |= _norms("self_attn.q_layernorm", "self_attn.k_layernorm", width=HEAD_DIM)
+    if layer == 0:
+        widths = {"w1": (FFN, HIDDEN), "w2": (HIDDEN, FFN), "w3": (FFN, HIDDEN)}
+        return shapes | {f"feed_forward.{part}.weight": size for part, size in widths.items()}
+    shapes |= {"feed_forward.gate.weight": (EXPERTS, HIDDEN)}
+    return shapes | {"feed_forward.expert_bias": (EXPERTS,)} | _experts("feed_forward")
+
+
 _OLMO3_KINDS = ["sliding_attention"] * 3 + ["full_attention"]
 
 FAMILIES = {
@@ -121,6 +159,66 @@ FAMILIES = {
             "rope.scaling.yarn_beta_fast": 32.0,
             "rope.scaling.yarn_beta_slow": 1.0,
             "rope.freq_base_swa": 500000.0,
+        },
+    ),
+    "lfm2 MoE": Family(
+        "Lfm2MoeForCausalLM",
+        "lfm2_moe",
+        "lfm2moe",
+        {},
+        {
+            "model.embed_tokens.weight": (_VOCABULARY, HIDDEN),
+            "model.embedding_norm.weight": (HIDDEN,),
+            **{f"model.layers.{n}.{k}": v for n in range(LAYERS) for k, v in _lfm2(n).items()},
+        },
+        {
+            "norm_eps": 1e-5,
+            "conv_L_cache": 3,
+            "layer_types": _LFM2_KINDS,
+            "num_dense_layers": 1,
+            "num_experts": EXPERTS,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": EXPERT_FFN,
+        },
+        {
+            "attention.head_count_kv": [KV_HEADS if "full" in kind else 0 for kind in _LFM2_KINDS],
+            "shortconv.l_cache": 3,
+            "leading_dense_block_count": 1,
+            "expert_count": EXPERTS,
+            "expert_used_count": 2,
+            "expert_gating_func": 2,
+            "expert_feed_forward_length": EXPERT_FFN,
+        },
+    ),
+    "minimax m2": Family(
+        "MiniMaxM2ForCausalLM",
+        "minimax_m2",
+        "minimax-m2",
+        {
+            **_QKV,
+            **_OUT,
+            **_norms("input_layernorm", "post_attention_layernorm"),
+            **_norms("self_attn.q_norm", width=Q),
+            **_norms("self_attn.k_norm", width=KV),
+            "block_sparse_moe.gate.weight": (EXPERTS, HIDDEN),
+            "block_sparse_moe.e_score_correction_bias": (EXPERTS,),
+            **_experts("block_sparse_moe"),
+        },
+        _ENDS,
+        {
+            "intermediate_size": EXPERT_FFN,
+            "num_local_experts": EXPERTS,
+            "num_experts_per_tok": 2,
+            "scoring_func": "sigmoid",
+            "use_routing_bias": True,
+            "rotary_dim": HEAD_DIM // 2,
+        },
+        {
+            "rope.dimension_count": HEAD_DIM // 2,
+            "expert_count": EXPERTS,
+            "expert_used_count": 2,
+            "expert_gating_func": 2,
+            "expert_feed_forward_length": EXPERT_FFN,
         },
     ),
     "glm 4": Family(
@@ -210,7 +308,8 @@ def write_gguf(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> 
         _add(writer, f"{family.gguf}.{key}", value)
     add_tokenizer(writer)
     for stored, values in _gguf_tensors(family):
-        own = kind if values.ndim == 2 else Type.F32
+        matrix = values.ndim > 1 and not stored.endswith(_FLOATS)
+        own = kind if matrix else Type.F32
         writer.add_tensor(stored, gguf.quants.quantize(values, own), raw_dtype=own)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -232,7 +331,15 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
     """Tensors under the names of GGUF."""
     table = gguf.get_tensor_name_map(_ARCHITECTURES[family.gguf], LAYERS)
+    stacks: dict[str, list[Array]] = {}
     for name, values in tensors(family).items():
-        stored = table.get_name(name, try_suffixes=(".weight", ".bias"))
+        whole = _EXPERT.sub(r"experts\1", name)
+        whole = whole.replace("correction_bias", "correction.bias")
+        whole = f"{whole}.bias" if whole.endswith(".expert_bias") else whole
+        names = (table.get_name(each, (".weight", ".bias")) for each in (whole, whole[6:]))
+        stored = next(filter(None, names), None)
         assert stored is not None, name
-        yield stored, family.stored(stored, values)
+        stacks.setdefault(stored, []).append(family.stored(stored, values.squeeze()))
+        if whole == name or len(stacks[stored]) == EXPERTS or values.ndim == 1:
+            parts = stacks.pop(stored)
+            yield stored, parts[0] if len(parts) == 1 else np.stack(parts)
