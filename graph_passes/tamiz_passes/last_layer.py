@@ -19,6 +19,8 @@ from tamiz_passes.values import operands
 _BY_POSITION = {
     "BlockMatMul": ("x",),
     "RMSNorm": ("x", "residual"),
+    "LayerNorm": ("x", "residual"),
+    "Sum": ("x", "residual"),
     "SwiGLU": ("gate", "up"),
     "ExpertRouter": ("x",),
     "ExpertMatMul": ("x", "chosen"),
@@ -31,6 +33,7 @@ class LastLayer(GraphPass):
 
     name = "last-layer"
     phase = Phase.FUSE
+    needs = frozenset({"sums"})
     provides = frozenset({"ops-final"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

@@ -1,4 +1,4 @@
-"""Puts ops of the domain for what stands between the products of an encoder.
+"""Puts ops of the domain for norms with a mean, and for activations of encoders.
 
     s = x + r,  y = norm(s)      becomes      y, s = LayerNorm(x, w, b, r)
     y = f(x)                     becomes      y = SwiGLU(x)
@@ -19,18 +19,20 @@ _EPSILON = 1e-5
 
 
 class RecogniseLayerNorm(GraphPass):
-    """Lets encoders have norms and activations of the domain; see the module."""
+    """Lets graphs with attention have such norms of the domain; see the module."""
 
     name = "layer-norm"
     phase = Phase.FUSE
     needs = frozenset({"text-attention"})
-    provides = frozenset({"ops-final"})
+    provides = frozenset({"norms", "ops-final"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites `model` in place."""
-        if not any(_is(node, DOMAIN, "TextAttention") for node in model.graph):
+        attentions = ("TextAttention", "Attention")
+        kinds = {kind for kind in attentions for node in model.graph if _is(node, DOMAIN, kind)}
+        if not kinds:
             return ir.passes.PassResult(model, modified=False)
-        modified = recognise_alone(self, model)
+        modified = "TextAttention" in kinds and recognise_alone(self, model)
         for node in list(model.graph):
             if not _is(node, "", "LayerNormalization"):
                 continue

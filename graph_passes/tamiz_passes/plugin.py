@@ -28,6 +28,7 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
     from tamiz_passes.sequences import TakeSequences
     from tamiz_passes.short_conv import RecogniseShortConv
     from tamiz_passes.split_linears import SplitLinears
+    from tamiz_passes.sums import SumResiduals
     from tamiz_passes.swiglu import RecogniseSwiGLU
     from tamiz_passes.text_attention import RecogniseTextAttention
 
@@ -42,11 +43,12 @@ def tamiz_graph_passes() -> Sequence[type[api.GraphPass]]:
         AbsorbResidual,
         LogitsToKeep,
         KeyStatistics,
-        LastLayer,
         RecogniseShortConv,
         TakeSequences,
         RecogniseTextAttention,
         RecogniseLayerNorm,
+        SumResiduals,
+        LastLayer,
         FuseNodes,
     )
 

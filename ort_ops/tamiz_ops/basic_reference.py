@@ -42,6 +42,11 @@ def layer_norm(
     return [y if bias is None else y + bias, s]
 
 
+def add(x: Array, residual: Array) -> list[Array]:
+    """y = x + residual."""
+    return [x.astype(np.float64) + residual]
+
+
 def swiglu(
     gate: Array, up: Array | None = None, *, activation: str = "silu", limit: float = 0.0
 ) -> list[Array]:

@@ -47,8 +47,9 @@ class GraphPass(ir.passes.InPlacePass):
             tamiz' own passes: ``clean``, ``plain`` (fused ops of ONNX Runtime are standard ops),
             ``flat`` and ``linears`` (linears work on rank 3, and packed ones are taken apart),
             ``rms-norm``, ``swiglu``, ``attention``, ``residual``, ``logits-to-keep`` (what the
-            pass of this name recognises is recognised), ``short-conv``, ``text-attention`` and
-            ``ops-final`` (nodes of the domain stay as they are and can be fused).
+            pass of this name recognises is recognised), ``short-conv``, ``text-attention``,
+            ``norms``, ``sums`` and ``ops-final`` (nodes of the domain stay as they are and can be
+            fused).
     """
 
     name: ClassVar[str]

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from gguf.constants import GGMLQuantizationType as Type
 
@@ -73,6 +74,8 @@ def test_a_built_model_has_equal_bits_in_every_cut_and_batch(
         write_gguf(path, name, linears)
 
     built = build_model(tmp_path, Type.Q8_0, {}, write, plugins)
+    ops = [node.op_type for node in ir.load(built / "model.onnx").graph if node.domain]
+    assert ops == ["Fused"]
     model = Model.load(built, threads=1)
     sequence = model.sequence()
     steps = np.stack([sequence.step(token).copy() for token in TEXT])

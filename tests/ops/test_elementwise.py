@@ -1,4 +1,4 @@
-"""RMSNorm, LayerNorm and SwiGLU on every instruction set against the float64 reference."""
+"""Sum, RMSNorm, LayerNorm and SwiGLU on every instruction set against the float64 reference."""
 
 from typing import Any
 
@@ -169,6 +169,16 @@ def test_swiglu_covers_the_whole_range_of_the_exponential(isa) -> None:
     np.testing.assert_array_equal(got, special)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("shape", [(0, 5), (3, 1, 37), (5, 9000)])
+def test_sums_are_those_of_float32(isa, shape) -> None:
+    x, residual = random(*shape), random(*shape, seed=1)
+    got = tamiz_ops.run("Sum", [x, residual], isa=isa, threads=2)[0]
+    np.testing.assert_array_equal(got, x + residual)
+    expected = reference.run("Sum", [x, residual])[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("op", "inputs", "message"),
     [
@@ -182,6 +192,7 @@ def test_swiglu_covers_the_whole_range_of_the_exponential(isa) -> None:
             [random(2, 8), random(8), None, random(1, 8)],
             r"residual has shape \[1, 8\]",
         ),
+        ("Sum", [random(2, 8), random(2, 4)], r"residual has shape \[2, 4\], expected \[2, 8\]"),
         ("SwiGLU", [random(2, 8), random(2, 4)], r"up has shape \[2, 4\], expected \[2, 8\]"),
     ],
 )

@@ -1,3 +1,4 @@
+// Sum:      y = x + residual
 // RMSNorm:  s = x + residual,  y = s / sqrt(mean(s^2) + epsilon) * weight
 // LayerNorm:  s = x + residual,  y = (s - mean(s)) / sqrt(var(s) + epsilon) * weight + bias
 // Gated:    y = f(gate) * up, f of kernels/basic/elementwise.h
@@ -157,6 +158,7 @@ void gated(const float* gate, const float* up, float limit, int64_t count, float
 }
 
 constexpr ElementwiseKernels elementwise_kernels = {
+    add,
     rms_norm,
     layer_norm,
     {gated<silu>, gated<gelu>, gated<gelu_tanh>, gated<quick_gelu>, gated<relu>, gated<relu2>}};

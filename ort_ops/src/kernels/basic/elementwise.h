@@ -15,6 +15,9 @@ namespace tamiz {
 enum class Activation { silu, gelu, gelu_tanh, quick_gelu, relu, relu2, count };
 
 struct ElementwiseKernels {
+  /// y = a + b for `count` elements; y may be a.
+  void (*add)(const float* a, const float* b, int64_t count, float* y);
+
   /// s = x + residual; y = s / sqrt(mean(s^2) + epsilon) * weight, for `rows` rows of `width`.
   /// (Zhang and Sennrich 2019.) `residual` and `sum` may be null; `sum` receives s.
   void (*rms_norm)(const float* x, const float* residual, const float* weight, float epsilon,
