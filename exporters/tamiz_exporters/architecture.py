@@ -75,6 +75,10 @@ class Architecture:
             read.
         latent: Whether keys and values are made of a latent, see `latent_graph`.
         stretches_scores: Whether YaRN has a factor on scores, where a GGUF is read.
+        centred: Whether norms take the mean off.
+        parallel: Whether attention and feed-forward stand side by side.
+        logit_scale: Factor on logits where a source says none; 0: none is read.
+        turns_in_windows: Whether only layers with a window have a rotary embedding.
         depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
             of MiniCPM.
     """
@@ -119,6 +123,10 @@ class Architecture:
     latent: bool = False
     stretches_scores: bool = False
     depth_scaled: bool = False
+    centred: bool = False
+    parallel: bool = False
+    logit_scale: float = 0.0
+    turns_in_windows: bool = False
 
     @property
     def attends(self) -> bool:

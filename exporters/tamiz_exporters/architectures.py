@@ -8,6 +8,7 @@ from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
 from tamiz_exporters.architecture import LAYER, Architecture
 from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
 from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
+from tamiz_exporters.mean_norm_architectures import WITH_MEANS
 from tamiz_exporters.mixture_traits import (
     DEEPSEEK,
     DEEPSEEK_3,
@@ -308,6 +309,7 @@ ARCHITECTURES = {
         local_unscaled=True,
     ),
     **HYBRIDS,
+    **WITH_MEANS,
 }
 
 #: By `general.architecture`, where the file has experts.

@@ -24,11 +24,24 @@ _WINDOWED = (
     "gemma3_text",
     "gpt_oss",
     "olmo3",
+    "cohere2",
+    "starcoder2",
 )
 _BY_KIND = (
-    *("qwen2", "qwen3", "qwen2_moe", "smollm3", "gemma2", "gemma3_text", "gpt_oss", "olmo3"),
+    *(
+        "qwen2",
+        "qwen3",
+        "qwen2_moe",
+        "smollm3",
+        "gemma2",
+        "gemma3_text",
+        "gpt_oss",
+        "olmo3",
+        "cohere2",
+    ),
     *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
 )
+_COHERE = ("cohere", "cohere2")
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
     "llama",
@@ -48,6 +61,7 @@ _BIASED = (
     "glm4_moe",
     "olmo2",
     "olmo3",
+    *_COHERE,
     GRANITE_HYBRID,
     FALCON_H1,
     NEMOTRON_H,
@@ -108,6 +122,14 @@ CONFIG_FIELDS: dict[str, Field] = {
         "another name of rms_norm_eps; of nemotron_h layer_norm_epsilon is read",
         only=(*_LFM2, NEMOTRON_H),
     ),
+    "norm_epsilon": obeyed("ε of the norms", only=("starcoder2",)),
+    "layer_norm_eps": obeyed("ε of the norms", only=(*_COHERE, "phi", "stablelm")),
+    "logit_scale": obeyed("factor on logits", only=_COHERE),
+    "use_parallel_block": refused("attention before feed-forward", True),
+    "use_gated_activation": refused("feed-forward blocks without a gate", True),
+    "rotary_pct": refused("a part of a head that rotates", 1.0),
+    "use_parallel_residual": refused("attention and feed-forward side by side"),
+    "qk_layernorm": refused("norms of queries and keys"),
     "conv_L_cache": obeyed("tokens that a convolution mixes", only=_LFM2),
     "conv_bias": refused("convolutions with biases"),
     "full_attn_idxs": obeyed("layers that attend, where layer_types does not say it", only=_LFM2),
@@ -156,8 +178,8 @@ CONFIG_FIELDS: dict[str, Field] = {
         _BY_KIND,
         "full_attention, sliding_attention; conv in LFM2; linear_attention in Qwen 3.5; mamba",
     ),
-    "sliding_window_pattern": obeyed_by(_GEMMA),
-    "_sliding_window_pattern": obeyed_by(_GEMMA),
+    "sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2")),
+    "_sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2")),
     "no_rope_layers": obeyed_by(["smollm3"]),
     "no_rope_layer_interval": obeyed_by(["smollm3"]),
     "query_pre_attn_scalar": obeyed_by(_GEMMA),
@@ -236,7 +258,9 @@ CONFIG_FIELDS: dict[str, Field] = {
     "moe_layer_end_index": obeyed("-1: the last layer", only=_ERNIE),
     "moe_layer_interval": obeyed("of so many layers the last has experts", only=_ERNIE),
     "moe_norm_min": refused("a least sum of weights that could be reached", 1e-12, 1e-9, 1e-6),
-    "use_bias": obeyed_by(["ernie4_5", "ernie4_5_moe"], "false beside a bias is refused"),
+    "use_bias": obeyed_by(
+        ["ernie4_5", "ernie4_5_moe", "starcoder2"], "false beside a bias is refused"
+    ),
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe", *_DELTA_MIXTURES)),
     "norm_topk_prob": obeyed(
         "true where it is missing for qwen3_next, glm4_moe and from DeepSeek-V3 on",
@@ -248,6 +272,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "swiglu_alpha": refused("another activation than that of gpt-oss", 1.702),
     **no_effect("num_experts_per_tok is read", "experts_per_token"),
     **no_effect("rope_scaling has it", "initial_context_length"),
+    "use_qkv_bias": obeyed_by(["stablelm"], "the biases that the file has are added"),
     "qkv_bias": obeyed_by(["qwen2_moe"], "the biases that the file has are added"),
     "clip_qkv": refused("clamped q, k and v"),
     **no_effect(
@@ -256,6 +281,8 @@ CONFIG_FIELDS: dict[str, Field] = {
         "embd_pdrop",
         "resid_pdrop",
         "hidden_dropout",
+        "residual_dropout",
+        "embedding_dropout",
         "initializer_range",
         "output_router_logits",
         "router_aux_loss_coef",

@@ -203,6 +203,8 @@ class DecoderConfig:
         experts: The mixture of experts of some layers; None for none.
         bidirectional: Whether tokens see those behind them, as in an embedder.
         latent: What keys and values are made of; None where each has a matrix of its own.
+        centred: Whether norms are LayerNorms, which take the mean off; otherwise RMSNorms.
+        parallel: Whether attention and feed-forward stand side by side, both beside x.
     """
 
     heads: int
@@ -223,6 +225,8 @@ class DecoderConfig:
     experts: Experts | None = None
     bidirectional: bool = False
     latent: Latent | None = None
+    centred: bool = False
+    parallel: bool = False
 
     @property
     def attentions(self) -> tuple[LayerAttention, ...]:

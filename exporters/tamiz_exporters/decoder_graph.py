@@ -16,7 +16,10 @@ Optional parts: norms of single heads before the rotation (Qwen 3), norms of wha
 feed-forward add to x (Gemma), in place of those of x (OLMo 2), a factor on the embedding (Gemma),
 soft caps c · tanh(u / c) of scores and logits (Gemma 2), layers that see a window of the last keys,
 layers without rotary embedding, a score of each head that joins the sum of its softmax, its *sink*
-(gpt-oss), a sigmoid of x that multiplies what attention gives (Qwen 3.5).
+(gpt-oss), a sigmoid of x that multiplies what attention gives (Qwen 3.5), norms that take the mean
+off (StarCoder 2), attention and feed-forward side by side:
+
+    x       = x + (attention(norm(x)) + feed_forward(norm(x)))           (Command R, Phi-2)
 
 The query heads that share a key/value head are one matrix of G·S rows, so keys and values are
 never repeated in memory; a mask has G·S rows to match and is made once for all layers of a window.
@@ -194,7 +197,7 @@ class DecoderGraph(GraphBuilder):
     ) -> ir.Value:
         """The residual stream after a layer; without `past` it has no cache."""
         name = f"/model/layers.{number}"
-        y = self.norm_where(f"{name}/input_layernorm", x)
+        y = normed = self.norm_where(f"{name}/input_layernorm", x)
         layer = self.config.layers[number]
         if self.config.one_block:
             alone = isinstance(layer, NoMixer)
@@ -206,6 +209,10 @@ class DecoderGraph(GraphBuilder):
             return self.op("Add", f"{name}/Add", x, y)
         y = mixed(self, number, y, past, present)
         before, behind = "post_attention_layernorm", "post_feedforward_layernorm"
+        if self.config.parallel:
+            of_mlp = self.norm(f"{name}/{before}", x) if self.has(f"{name}/{before}") else normed
+            y = self.op("Add", f"{name}/Add", y, self.mlp(f"{name}/mlp", number, of_mlp))
+            return self.op("Add", f"{name}/Add_1", x, y)
         if self.has(f"{name}/{behind}"):
             y = self.norm(f"{name}/post_attention_layernorm", y)
             before = "pre_feedforward_layernorm"
@@ -220,7 +227,8 @@ class DecoderGraph(GraphBuilder):
 
     def norm(self, name: str, x: ir.Value) -> ir.Value:
         """A norm of the residual stream, or of heads."""
-        return self.rms_norm(name, x, self.config.epsilon)
+        write = self.layer_norm if self.config.centred else self.rms_norm
+        return write(name, x, self.config.epsilon)
 
     def norm_where(self, name: str, x: ir.Value) -> ir.Value:
         """A norm that not all decoders have; x where it is missing."""
@@ -358,10 +366,10 @@ class DecoderGraph(GraphBuilder):
 
     def head_product(self, x: ir.Value, output: ir.Value | None) -> ir.Value:
         """The product of the head, whose weight may be the embedding."""
-        weight = _HEAD if _HEAD in self.initializers else _EMBEDDING
-        if weight in self.packed:
-            return self.packed_op("BlockMatMul", "/lm_head/MatMul", x, weight, output=output)
-        table = self.initializers[weight]
-        if weight == _EMBEDDING:
-            table = self.op("Transpose", "/lm_head/Transpose", table, perm=[1, 0])
+        if _HEAD in self.initializers:
+            return self.linear("/lm_head", x, output=output)
+        if _EMBEDDING in self.packed:
+            return self.packed_op("BlockMatMul", "/lm_head/MatMul", x, _EMBEDDING, output=output)
+        table = self.initializers[_EMBEDDING]
+        table = self.op("Transpose", "/lm_head/Transpose", table, perm=[1, 0])
         return self.op("MatMul", "/lm_head/MatMul", x, table, output=output)

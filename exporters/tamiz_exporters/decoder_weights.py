@@ -183,14 +183,24 @@ class DecoderWeights:
                 rows = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
                 added = float(self.norms_from_one and len(shape) == 1)
                 yield Weight(f"{target}.weight", tensor, rows, added=added)
-                if len(shape) == 2 and f"{name}.bias" in source.tensors:
+                biased = len(shape) == 2 or config.centred
+                if biased and f"{name}.bias" in source.tensors:
                     bias = find_tensor(source, f"{name}.bias", stored_shape[:1])
                     yield Weight(f"{target}.bias", bias, rows)
         norm = find_tensor(source, names.norm, (self.hidden,))
         yield Weight("model.norm.weight", norm, added=float(self.norms_from_one))
+        if config.centred:
+            yield from self._bias(names.norm, "model.norm", self.hidden)
         if self.tied is False or (self.tied is None and names.head in source.tensors):
             head = find_tensor(source, names.head, (self.vocabulary, self.hidden))
             yield Weight("lm_head.weight", head)
+            yield from self._bias(names.head, "lm_head", self.vocabulary)
+
+    def _bias(self, weight: str, target: str, size: int) -> Iterator[Weight]:
+        """The bias beside a weight, where the source has one."""
+        name = f"{weight.removesuffix('weight')}bias"
+        if name in self.source.tensors:
+            yield Weight(f"{target}.bias", find_tensor(self.source, name, (size,)))
 
     def _mixer(self, layer: int, mixer: Mixer) -> Iterator[Weight]:
         """The weights of a layer that mixes tokens by other means than attention."""

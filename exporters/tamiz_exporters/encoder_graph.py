@@ -197,11 +197,7 @@ class _Encoder(GraphBuilder):
         epsilon = self.config.epsilon
         if not self.config.centred:
             return self.rms_norm(name, x, epsilon, output)
-        inputs = [x, self.initializers[f"{module}.weight"]]
-        if f"{module}.bias" in self.initializers:
-            inputs.append(self.initializers[f"{module}.bias"])
-        node = f"{name}/LayerNormalization"
-        return self.op("LayerNormalization", node, *inputs, output=output, axis=-1, epsilon=epsilon)
+        return self.layer_norm(name, x, epsilon, output, module)
 
     def heads(self, name: str, suffix: str, x: ir.Value, perm: list[int]) -> ir.Value:
         shape = self.constant([0, 0, self.config.heads, self.config.head_dim])

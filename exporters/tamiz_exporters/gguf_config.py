@@ -53,6 +53,8 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
         "vocab_size": model.vocabulary,
     }
     out |= _experts(model) | _multipliers(model)
+    if model.traits.logit_scale:
+        out["logit_scale"] = 1 / config.logit_divisor
     if config.latent is not None:
         out |= hf_latent_fields(config.latent, config.heads)
     elif model.rope.dimensions != config.head_dim:

@@ -8,7 +8,7 @@ _EXPERTS = "a mixture of experts"
 _RECURRENT = "layers without attention"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
-_WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", "olmo2")
+_WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", "olmo2", "cohere2")
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
 _NEMOTRON_EXPERTS = ("nemotron_h_moe",)
@@ -25,6 +25,8 @@ _MIXTURES = (
 _MULTIPLIED = ("granite", "granitemoe", "granitehybrid")
 _GEMMA = ("gemma2", "gemma3")
 _PATTERNED = (*_GEMMA, "olmo2")
+#: With norms that take the mean off.
+_MEANS = ("command-r", "cohere2", "phi2", "stablelm", "starcoder2")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
 
 
@@ -135,9 +137,14 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.value_length_swa": refused("other heads in layers with a window"),
     "attention.layer_norm_epsilon": obeyed(
         "where attention.layer_norm_rms_epsilon is missing; of others layer norms with a mean",
-        only=("nemotron_h", *_NEMOTRON_EXPERTS),
+        only=("nemotron_h", *_NEMOTRON_EXPERTS, *_MEANS),
     ),
-    "logit_scale": _multiplier("what logits are divided by"),
+    "logit_scale": Field(
+        Treatment.OBEYED,
+        "what logits are divided by; of command-r and cohere2 what they are multiplied by",
+        refused("", 1.0).harmless,
+        (*_MULTIPLIED, "command-r", "cohere2"),
+    ),
     "residual_scale": _multiplier("factor on what layers add"),
     "embedding_scale": _multiplier("factor on the embedding"),
     "use_parallel_residual": refused("attention and feed-forward side by side"),

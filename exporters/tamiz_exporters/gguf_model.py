@@ -113,6 +113,8 @@ class GgufModel:
             if mixture is None
             else gguf_experts(of, mixture, self.hidden, len(layers), self._expert_layers(layers)),
             latent=latent,
+            centred=self.traits.centred,
+            parallel=self.traits.parallel,
             **multipliers,
         )
 
@@ -206,7 +208,7 @@ class GgufModel:
     def _epsilon(self) -> float:
         """ε of the norms; llama.cpp's converter uses another key for Nemotron-H."""
         key = "attention.layer_norm_rms_epsilon"
-        other = self._one_block and self.of.given(key) is None
+        other = self.traits.centred or (self._one_block and self.of.given(key) is None)
         return self.of.number("attention.layer_norm_epsilon" if other else key)
 
     def _multipliers(self) -> dict[str, Any]:
@@ -215,6 +217,8 @@ class GgufModel:
         embedding = self.hidden**0.5 if traits.scales_embedding else 1.0
         if traits.depth_scaled:
             return {"scale": 0.0, **depth_scales(self.hidden, of.positive("block_count"), MINICPM)}
+        if traits.logit_scale:
+            return {"scale": 0.0, "logit_divisor": 1 / of.number("logit_scale", traits.logit_scale)}
         if not traits.multiplied:
             return {"embedding_scale": embedding, "scale": 0.0}
         return {
@@ -293,7 +297,9 @@ class GgufModel:
         """How each layer mixes tokens."""
         of, traits = self.of, self.traits
         count = self._count()
-        norm = traits.names["input_layernorm" if traits.mamba else "post_attention_layernorm"]
+        behind = "post_attention_layernorm"
+        has_one = traits.mamba is not None or behind not in traits.names
+        norm = traits.names["input_layernorm" if has_one else behind]
         if f"blk.{count - 1}.{norm}.weight" not in self.file.tensors:
             of.reject("block_count", count, "as many layers as the file has")
         window = self._window()
@@ -316,6 +322,7 @@ class GgufModel:
                 continue
             narrow = narrow and window > 0
             turns = not traits.no_rope_every or number % traits.no_rope_every
+            turns = narrow if traits.turns_in_windows else turns
             seen = window if narrow and window < self.context else 0
             layers.append(LayerAttention((local if narrow else rotary) if turns else None, seen))
         return tuple(layers)

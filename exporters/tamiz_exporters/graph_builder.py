@@ -122,6 +122,29 @@ class GraphBuilder:
         scaled = self.op("Mul", f"{name}/Mul", x, inverse)
         return self.op("Mul", f"{name}/Mul_1", self.weight(name), scaled, output=output)
 
+    def layer_norm(
+        self,
+        name: str,
+        x: ir.Value,
+        epsilon: float,
+        output: ir.Value | None = None,
+        module: str = "",
+    ) -> ir.Value:
+        """w · (x - mean(x)) / sqrt(var(x) + ε) + b; b is optional.
+
+        Args:
+            name: What its node is called.
+            x: ``[..., width]``.
+            epsilon: ε.
+            output: The result, where it exists.
+            module: What its weights are called; by default as its node, with dots.
+        """
+        module = module or name[1:].replace("/", ".")
+        bias = self.initializers.get(f"{module}.bias")
+        inputs = [x, self.initializers[f"{module}.weight"], *([] if bias is None else [bias])]
+        node = f"{name}/LayerNormalization"
+        return self.op("LayerNormalization", node, *inputs, output=output, axis=-1, epsilon=epsilon)
+
     def weight(self, name: str, part: str = "weight") -> ir.Value:
         """The constant of a module: `name` is its path with slashes, ``/model/norm``."""
         return self.initializers[f"{name[1:].replace('/', '.')}.{part}"]

@@ -122,6 +122,8 @@ class HfModel:
             bidirectional=bidirectional(of),
             experts=self._experts(len(layers)),
             latent=latent,
+            centred=self._traits.centred,
+            parallel=self._traits.parallel,
             **multipliers,
         )
 
@@ -307,6 +309,8 @@ class HfModel:
             return depth_scales(self._hidden, self._count(), given)
         if self._traits.mamba is not None and self._traits.mamba.beside:
             return falcon_scales(of, head_dim)
+        if self._traits.logit_scale:
+            return {"logit_divisor": 1 / of.number("logit_scale", self._traits.logit_scale)}
         if not self._traits.multiplied:
             scalar = of.given("query_pre_attn_scalar") is not None
             return {
@@ -357,12 +361,15 @@ class HfModel:
             attention = LayerAttention(self._rope.scaled())
             other = hf_delta_net(self._of) if self._traits.delta else self._convolution()
             return tuple(attention if at else other for at in attends)
+        reach = windows(self._of, self._traits, count)
         turns = turning(self._of, self._traits, count)
+        if self._traits.turns_in_windows:
+            turns = [window > 0 for window in reach]
         full = self._rope.scaled()
         local = self._rope.local() if self._traits.local_unscaled else full
         return tuple(
             LayerAttention((local if window else full) if turn else None, self._narrow(window))
-            for turn, window in zip(turns, windows(self._of, self._traits, count), strict=True)
+            for turn, window in zip(turns, reach, strict=True)
         )
 
     def _convolution(self) -> ShortConvolution:

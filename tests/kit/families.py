@@ -46,7 +46,8 @@ class Family:
         ends: Tensors beside the layers.
         config: Fields of ``config.json`` beside the usual ones.
         keys: Metadata of GGUF beside the usual ones, without the architecture.
-        stored: What GGUF has of a tensor, by its name there; by default the tensor.
+        seed: Of its weights. llama.cpp looks GELU up in a table of float16, so near ties of two
+            tokens may turn.
     """
 
     model_class: str
@@ -56,7 +57,7 @@ class Family:
     ends: Shapes
     config: dict[str, Any] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)
-    stored: Callable[[str, Array], Array] = lambda _name, values: values
+    seed: int = 0
 
 
 def _norms(*names: str, width: int = HIDDEN) -> Shapes:
@@ -126,7 +127,16 @@ def _lfm2(layer: int) -> Shapes:
     return shapes | {"feed_forward.expert_bias": (EXPERTS,)} | _experts("feed_forward")
 
 
-_OLMO3_KINDS = ["sliding_attention"] * 3 + ["full_attention"]
+_WINDOWS_OF_FOUR = ["sliding_attention"] * 3 + ["full_attention"]
+_TIED = {name: shape for name, shape in _ENDS.items() if name != "lm_head.weight"}
+_MULTI_HEADED = {name: (Q, HIDDEN) for name in _QKV}
+_COHERE: Shapes = {**_QKV, **_OUT, **_MLP, **_norms("input_layernorm")}
+_COHERE_FIELDS = {"layer_norm_eps": 1e-5, "logit_scale": 0.25}
+_COHERE_KEYS = {
+    "attention.layer_norm_epsilon": 1e-5,
+    "logit_scale": 0.25,
+    "rope.scaling.type": "none",
+}
 
 FAMILIES = {
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, _ENDS),
@@ -139,7 +149,7 @@ FAMILIES = {
         {
             "rope_theta": 500000.0,
             "sliding_window": 8,
-            "layer_types": _OLMO3_KINDS,
+            "layer_types": _WINDOWS_OF_FOUR,
             "rope_scaling": {
                 "rope_type": "yarn",
                 "factor": 8.0,
@@ -151,7 +161,9 @@ FAMILIES = {
         },
         {
             "attention.sliding_window": 8,
-            "attention.sliding_window_pattern": [kind != "full_attention" for kind in _OLMO3_KINDS],
+            "attention.sliding_window_pattern": [
+                kind != "full_attention" for kind in _WINDOWS_OF_FOUR
+            ],
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": 8.0,
             "rope.scaling.original_context_length": 16,
@@ -221,6 +233,80 @@ FAMILIES = {
             "expert_feed_forward_length": EXPERT_FFN,
         },
     ),
+    "command r": Family(
+        "CohereForCausalLM", "cohere", "command-r", _COHERE, _TIED, _COHERE_FIELDS, _COHERE_KEYS
+    ),
+    "command r7b": Family(
+        "Cohere2ForCausalLM",
+        "cohere2",
+        "cohere2",
+        _COHERE,
+        _TIED,
+        {**_COHERE_FIELDS, "sliding_window": 8, "layer_types": _WINDOWS_OF_FOUR},
+        {**_COHERE_KEYS, "attention.sliding_window": 8},
+    ),
+    "phi 2": Family(
+        "PhiForCausalLM",
+        "phi",
+        "phi2",
+        _biases(
+            {
+                **_MULTI_HEADED,
+                "self_attn.dense.weight": (HIDDEN, Q),
+                "mlp.fc1.weight": (FFN, HIDDEN),
+                "mlp.fc2.weight": (HIDDEN, FFN),
+                **_norms("input_layernorm"),
+            }
+        ),
+        {
+            "model.embed_tokens.weight": (_VOCABULARY, HIDDEN),
+            **_biases(_norms("model.final_layernorm")),
+            **_biases({"lm_head.weight": (_VOCABULARY, HIDDEN)}),
+        },
+        {
+            "hidden_act": "gelu_new",
+            "partial_rotary_factor": 0.5,
+            "layer_norm_eps": 1e-5,
+            "num_key_value_heads": HEADS,
+        },
+        {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": HEAD_DIM // 2},
+        seed=1,
+    ),
+    "stablelm 2": Family(
+        "StableLmForCausalLM",
+        "stablelm",
+        "stablelm",
+        {
+            **_biases(_QKV),
+            **_OUT,
+            **_MLP,
+            **_biases(_norms("input_layernorm", "post_attention_layernorm")),
+        },
+        _ENDS | _biases(_norms("model.norm")),
+        {"partial_rotary_factor": 0.25, "layer_norm_eps": 1e-5, "use_qkv_bias": True},
+        {
+            "attention.layer_norm_epsilon": 1e-5,
+            "rope.dimension_count": HEAD_DIM // 4,
+            "use_parallel_residual": False,
+        },
+    ),
+    "starcoder 2": Family(
+        "Starcoder2ForCausalLM",
+        "starcoder2",
+        "starcoder2",
+        _biases(
+            {
+                **_QKV,
+                **_OUT,
+                "mlp.c_fc.weight": (FFN, HIDDEN),
+                "mlp.c_proj.weight": (HIDDEN, FFN),
+                **_norms("input_layernorm", "post_attention_layernorm"),
+            }
+        ),
+        _TIED | _biases(_norms("model.norm")),
+        {"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True},
+        {"attention.layer_norm_epsilon": 1e-5},
+    ),
     "glm 4": Family(
         "Glm4ForCausalLM",
         "glm4",
@@ -264,9 +350,9 @@ def config(family: Family) -> dict[str, Any]:
     }
 
 
-def tensors(family: Family, seed: int = 0) -> dict[str, Array]:
+def tensors(family: Family) -> dict[str, Array]:
     """Random weights; those of norms are near 1."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(family.seed)
     shapes = dict(family.ends)
     for layer in range(LAYERS):
         shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in family.layer.items()}
@@ -339,7 +425,7 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
         names = (table.get_name(each, (".weight", ".bias")) for each in (whole, whole[6:]))
         stored = next(filter(None, names), None)
         assert stored is not None, name
-        stacks.setdefault(stored, []).append(family.stored(stored, values.squeeze()))
+        stacks.setdefault(stored, []).append(values.squeeze())
         if whole == name or len(stacks[stored]) == EXPERTS or values.ndim == 1:
             parts = stacks.pop(stored)
             yield stored, parts[0] if len(parts) == 1 else np.stack(parts)

@@ -44,6 +44,7 @@ FAMILIES = (
     _Family("BLOOM", "bloom", "bloom"),
     _Family("Codestral Mamba (Mamba-2)", "mamba2", "mamba2"),
     _Family("Command R", "cohere", "command-r"),
+    _Family("Command R7B", "cohere2", "cohere2"),
     _Family("DeepSeek V2, V2-Lite", "deepseek_v2", "deepseek2"),
     _Family("DeepSeek V3, R1", "deepseek_v3", "deepseek2"),
     _Family("ERNIE 4.5", "ernie4_5", "ernie4_5"),
@@ -91,6 +92,7 @@ FAMILIES = (
     _Family("Qwen 3.5", "qwen3_5_text", "qwen35"),
     _Family("Qwen 3.5 MoE", "qwen3_5_moe_text", "qwen35moe"),
     _Family("SmolLM3", "smollm3", "smollm3"),
+    _Family("StableLM 2", "stablelm", "stablelm"),
     _Family("StarCoder 2", "starcoder2", "starcoder2"),
 )
 

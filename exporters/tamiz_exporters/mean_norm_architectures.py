@@ -1,0 +1,73 @@
+"""The architectures whose norms take the mean off (LayerNorm)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tamiz_exporters.activations import GELU_TANH
+from tamiz_exporters.architecture import LAYER, Architecture
+
+#: Norms of single heads are those of other architectures.
+_LAYER = {name: stored for name, stored in LAYER.items() if not name.endswith(("q_norm", "k_norm"))}
+_UNGATED = {name: stored for name, stored in _LAYER.items() if name != "mlp.gate_proj"}
+#: Attention and feed-forward read one norm.
+_ONE_NORM = "post_attention_layernorm"
+
+_COHERE = Architecture(
+    "CohereForCausalLM",
+    "cohere",
+    {name: stored for name, stored in _LAYER.items() if name != _ONE_NORM},
+    epsilon_key="layer_norm_eps",
+    pairs=True,
+    pairs_everywhere=True,
+    centred=True,
+    parallel=True,
+    logit_scale=0.0625,
+)
+
+#: By `general.architecture`.
+WITH_MEANS = {
+    "command-r": _COHERE,
+    "cohere2": replace(
+        _COHERE,
+        model_class="Cohere2ForCausalLM",
+        model_type="cohere2",
+        global_every=4,
+        window=4096,
+        turns_in_windows=True,
+    ),
+    "phi2": Architecture(
+        "PhiForCausalLM",
+        "phi",
+        {name: stored for name, stored in _UNGATED.items() if name != _ONE_NORM},
+        {
+            "self_attn.o_proj": "self_attn.dense",
+            "mlp.up_proj": "mlp.fc1",
+            "mlp.down_proj": "mlp.fc2",
+        },
+        last_norm=("final_layernorm", "output_norm"),
+        epsilon_key="layer_norm_eps",
+        activation=GELU_TANH,
+        rotated=0.5,
+        centred=True,
+        parallel=True,
+    ),
+    "stablelm": Architecture(
+        "StableLmForCausalLM",
+        "stablelm",
+        _LAYER,
+        epsilon_key="layer_norm_eps",
+        rotated=0.25,
+        centred=True,
+    ),
+    "starcoder2": Architecture(
+        "Starcoder2ForCausalLM",
+        "starcoder2",
+        _UNGATED,
+        {"mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"},
+        epsilon_key="norm_epsilon",
+        activation=GELU_TANH,
+        global_every=0,
+        centred=True,
+    ),
+}
