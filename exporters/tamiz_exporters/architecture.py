@@ -79,6 +79,7 @@ class Architecture:
         parallel: Whether attention and feed-forward stand side by side.
         logit_scale: Factor on logits where a source says none; 0: none is read.
         turns_in_windows: Whether only layers with a window have a rotary embedding.
+        defaults: Fields of ``config.json`` where it says nothing.
         depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
             of MiniCPM.
     """
@@ -122,6 +123,7 @@ class Architecture:
     yarn_truncated: bool = True
     latent: bool = False
     stretches_scores: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     depth_scaled: bool = False
     centred: bool = False
     parallel: bool = False

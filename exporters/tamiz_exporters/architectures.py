@@ -25,6 +25,7 @@ from tamiz_exporters.mixture_traits import (
     QWEN_EXPERTS_SHARED,
     MixtureTraits,
 )
+from tamiz_exporters.picture_architectures import with_pictures
 
 #: Of feed-forward blocks without a gate.
 _UNGATED = {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"}
@@ -312,6 +313,13 @@ ARCHITECTURES = {
     **WITH_MEANS,
 }
 
+#: Text models of models that also read pictures are those of other architectures.
+ARCHITECTURES |= {
+    "mistral3": ARCHITECTURES["llama"],
+    "qwen2vl": ARCHITECTURES["qwen2"],
+    "qwen3vl": ARCHITECTURES["qwen3"],
+}
+
 #: By `general.architecture`, where the file has experts.
 WITH_EXPERTS = {
     "llama": replace(
@@ -346,7 +354,7 @@ WITH_WINDOWS = {
 }
 
 #: By `model_type` of Hugging Face's ``config.json``. GGUF calls a mistral a llama with a window.
-HF_ARCHITECTURES = {
+HF_ARCHITECTURES: dict[str, Architecture] = {
     **{each.model_type: each for each in ARCHITECTURES.values()},
     **{each.model_type: each for each in WITH_WINDOWS.values()},
     "llama": replace(ARCHITECTURES["llama"], global_every=None),
@@ -372,6 +380,8 @@ HF_ARCHITECTURES = {
     "qwen3_5": replace(_QWEN35, model_class="Qwen3_5ForConditionalGeneration"),
     "qwen3_5_moe": replace(_QWEN35_MOE, model_class="Qwen3_5MoeForConditionalGeneration"),
 }
+
+HF_ARCHITECTURES |= with_pictures(HF_ARCHITECTURES)
 
 #: By `model_type`, where the configuration does not say that there are none.
 HF_WITH_EXPERTS = {each.model_type: each for each in HYBRIDS_WITH_EXPERTS.values()}

@@ -85,12 +85,6 @@ _MIXTURES = (
 )
 
 
-#: Positions in several dimensions.
-_OF_TEXT = Field(
-    Treatment.NO_EFFECT, "a token of text has one position in all dimensions", only=_DELTA
-)
-
-
 _GRANITE = ("granite", "granitemoe", GRANITE_HYBRID)
 
 
@@ -289,6 +283,15 @@ CONFIG_FIELDS: dict[str, Field] = {
         "router_jitter_noise",
     ),
     **no_effect(
+        "of the parts that read pictures, which are left out",
+        "vision_config",
+        "image_token_id",
+        "video_token_id",
+        "vision_start_token_id",
+        "vision_end_token_id",
+        "vision_token_id",
+    ),
+    **no_effect(
         "how transformers stores, runs or names the model",
         "_attn_implementation_autoset",
         "_name_or_path",
@@ -366,29 +369,4 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     **MAMBA_FIELDS,
     **no_effect("notes of the training library", "unsloth_{name}", "_unsloth_{name}"),
-}
-
-#: Fields of ``rope_scaling`` and ``rope_parameters``.
-ROPE_FIELDS: dict[str, Field] = {
-    "rope_type": obeyed("default, linear, llama3, yarn, longrope; dynamic up to its first limit"),
-    "type": obeyed("old name of rope_type; a factor alone is linear"),
-    "factor": obeyed(),
-    "rope_theta": obeyed(),
-    "partial_rotary_factor": obeyed(),
-    "original_max_position_embeddings": obeyed(),
-    "attention_factor": obeyed(),
-    "low_freq_factor": obeyed("of llama3"),
-    "high_freq_factor": obeyed("of llama3"),
-    "beta_fast": obeyed("of yarn"),
-    "beta_slow": obeyed("of yarn"),
-    "mscale": obeyed("of yarn, with mscale_all_dim"),
-    "mscale_all_dim": obeyed("of yarn, with mscale"),
-    "truncate": obeyed("of yarn"),
-    "short_factor": obeyed("of longrope"),
-    "long_factor": obeyed("of longrope, where a run reaches beyond the original context"),
-    "full_attention": obeyed("the embedding of these layers"),
-    "sliding_attention": obeyed_by(["gemma3_text", "olmo3"], "the embedding of these layers"),
-    "mrope_section": _OF_TEXT,
-    "mrope_interleaved": _OF_TEXT,
-    **no_effect("says how the model was trained", "finetuned"),
 }

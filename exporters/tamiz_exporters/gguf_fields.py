@@ -119,7 +119,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     ),
     "rope.scaling.alpha": refused("NTK-aware scaling of the base"),
     "rope.dimension_sections": Field(
-        Treatment.NO_EFFECT, "a token of text has one position in all dimensions", only=_DELTA
+        Treatment.NO_EFFECT,
+        "a token of text has one position in all dimensions",
+        only=(*_DELTA, "qwen2vl", "qwen3vl"),
     ),
     "rope.dimension_count_swa": refused("another rotary size in some layers"),
     "rope.scaling.finetuned": obeyed_by(
@@ -159,7 +161,9 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "swiglu_clamp_shexp": refused("clamped SwiGLU"),
     "swin_norm": refused("norms of another place"),
     "rescale_every_n_layers": refused("a scale by layer"),
-    "n_deepstack_layers": refused("pictures as inputs of layers"),
+    "n_deepstack_layers": Field(
+        Treatment.NO_EFFECT, "pictures as inputs of layers, which are left out", only=("qwen3vl",)
+    ),
     **dict.fromkeys(
         [
             "expert_chunk_feed_forward_length",

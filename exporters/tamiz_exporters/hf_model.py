@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import onnx_ir as ir
 
 from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES, chosen_activation
-from tamiz_exporters.architecture import Architecture
-from tamiz_exporters.architectures import HF_ARCHITECTURES, HF_WITH_EXPERTS, SOFT_CAPS
+from tamiz_exporters.architectures import SOFT_CAPS
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import (
@@ -32,6 +30,7 @@ from tamiz_exporters.expert_weights import DOWN, ExpertNames
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_layers import attending, bidirectional, turning, windows
 from tamiz_exporters.hf_rope import HfRope
+from tamiz_exporters.hf_traits import read_traits, text_fields
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
 from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds, hf_layers
@@ -42,11 +41,12 @@ from tamiz_exporters.ternary_source import with_levels
 
 #: What begins the names of a decoder's weights: of a model with its head, without it, of one that
 #: also reads pictures, and as Nemotron-H was published.
-_PREFIXES = ("model.", "", "model.language_model.", "backbone.")
-#: The part of such a model's ``config.json`` that describes the text model.
-TEXT_CONFIG = "text_config"
+_PREFIXES = (
+    *("model.", "", "model.language_model.", "language_model.model.", "model.text_model."),
+    "backbone.",
+)
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
-_BESIDE = r"mtp\.|model\.visual\."
+_BESIDE = r"mtp\.|(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|connector)\."
 #: Frequencies that old versions of transformers stored.
 _ROTARY = r".*\.rotary_emb\.inv_freq"
 _HEAD, _SCORE = "lm_head.weight", "score.weight"
@@ -81,14 +81,13 @@ class HfModel:
         """
         written = Fields(path / CONFIG, read_json(path / CONFIG))
         self.folder: Source = SafetensorsFolder(path)
-        self._traits = _traits(written)
+        self._traits = read_traits(written)
         embedding = f"{self._traits.embedding}.weight"
         named = (p for p in _PREFIXES if f"{p}{embedding}" in self.folder.tensors)
         self._prefix = next(named, _PREFIXES[0])
-        if (inner := written.group(TEXT_CONFIG)) is not None:
-            beside = {"tie_word_embeddings": written.given("tie_word_embeddings")}
-            written = replace(inner, values=beside | dict(inner.values))
-        self._of = of = written.obeyed(self._traits.model_type, CONFIG_FIELDS)
+        self._of = of = text_fields(written, self._traits).obeyed(
+            self._traits.model_type, CONFIG_FIELDS
+        )
         self.folder = with_levels(self.folder, of, self._traits.mixture)
         mixture = self._traits.mixture
         if mixture is not None and mixture.turned:
@@ -380,17 +379,3 @@ class HfModel:
 
     def _narrow(self, window: int) -> int:
         return window if window < self._rope.context else 0
-
-
-def _traits(of: Fields) -> Architecture:
-    """What the decoder has.
-
-    Raises:
-        TamizError: Its architecture is unknown.
-    """
-    kind = of.text("model_type", "")
-    if kind not in HF_ARCHITECTURES:
-        of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
-    if kind in HF_WITH_EXPERTS and of.given("num_local_experts") != 0:
-        return HF_WITH_EXPERTS[kind]
-    return HF_ARCHITECTURES[kind]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tamiz_exporters.architecture import Architecture
-from tamiz_exporters.config_fields import ROPE_FIELDS
 from tamiz_exporters.decoder_config import Rotary
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.rope import YARN_TURNS, longrope_length, rotary, yarn_context, yarn_length
+from tamiz_exporters.rope_fields import ROPE_FIELDS
 
 _ORIGINAL = "original_max_position_embeddings"
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -127,7 +127,7 @@ class HfRope:
         key = "rope_type" if group.given("rope_type") is not None else "type"
         # Old files have a factor alone, as the first scaling was linear.
         kind = group.text(key, "default" if group.given("factor") is None else "linear")
-        if kind in ("default", "dynamic"):
+        if kind in ("default", "dynamic", "mrope"):  # of text, see `config_fields`
             return ({},)
         if kind == "longrope":
             return self._longrope(group, dimensions // 2)

@@ -12,7 +12,8 @@ from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_exporters.encoder_graph import build_encoder
 from tamiz_exporters.external_data import save_model
 from tamiz_exporters.hf_encoder import HfEncoder, is_encoder
-from tamiz_exporters.hf_model import TEXT_CONFIG, HfModel
+from tamiz_exporters.hf_model import HfModel
+from tamiz_exporters.hf_traits import TEXT_CONFIG
 from tamiz_exporters.safetensors_file import is_there
 from tamiz_exporters.sentence_files import answer_tokens, is_embedder
 from tamiz_exporters.text_decoder_graph import build_text_decoder

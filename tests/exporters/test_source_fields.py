@@ -14,17 +14,18 @@ from gguf.constants import Keys
 
 from kit import tiny_gguf, tiny_safetensors
 from kit.families import FAMILIES
-from kit.families import write_gguf as write_family
+from kit.family_files import write_gguf as write_family
 from kit.mamba_gguf import write_gguf
 from kit.mambas import MAMBAS, random_mamba
 from tamiz.files.errors import TamizError
 from tamiz.runtime.generation_fields import NO_EFFECT, OBEYED, REFUSED
 from tamiz_exporters.architectures import ARCHITECTURES
-from tamiz_exporters.config_fields import CONFIG_FIELDS, ROPE_FIELDS
+from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.hf_model import HfModel
+from tamiz_exporters.rope_fields import ROPE_FIELDS
 from tamiz_exporters.source_fields import Field, Treatment, field_of
 from tamiz_exporters.tokenizer_fields import TOKENIZER_FIELDS
 

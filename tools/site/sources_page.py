@@ -8,11 +8,12 @@ from tamiz.api import END_NAMES
 from tamiz.runtime.generation_fields import NO_EFFECT, OBEYED, REFUSED
 from tamiz_exporters.activations import GGUF_NAMES, HF_NAMES
 from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
-from tamiz_exporters.config_fields import CONFIG_FIELDS, ROPE_FIELDS
+from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.encoder_architectures import ENCODERS
 from tamiz_exporters.encoder_fields import ENCODER_FIELDS
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.pre_tokenizers import PRE_TOKENIZERS
+from tamiz_exporters.rope_fields import ROPE_FIELDS
 from tamiz_exporters.source_fields import Field, Treatment
 from tamiz_exporters.tokenizer_fields import TOKENIZER_FIELDS
 

@@ -1,0 +1,166 @@
+"""Files of tiny decoders: folders of Hugging Face, and GGUF as llama.cpp's converter writes it.
+
+Weights have the names and the layout of transformers. A GGUF has the names of gguf-py's table and
+the metadata that llama.cpp's converter writes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf.constants import MODEL_ARCH_NAMES
+from gguf.constants import GGMLQuantizationType as Type
+
+from kit.families import FAMILIES
+from kit.family_shapes import (
+    EXPERTS,
+    FFN,
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    LAYERS,
+    VOCABULARY,
+    Family,
+)
+from kit.tiny_gguf import TinyModel, add_tokenizer, interleave
+from kit.tiny_safetensors import CONTEXT, write_file
+
+Array = np.ndarray[Any, Any]
+#: What names one of a layer's experts.
+_EXPERT = re.compile(r"experts\.\d+(\..*)")
+#: Weights that converters keep in float32.
+_FLOATS = ("ffn_gate_inp.weight", "shortconv.conv.weight")
+_ARCHITECTURES = {name: number for number, name in MODEL_ARCH_NAMES.items()}
+
+
+def config(family: Family) -> dict[str, Any]:
+    """What ``config.json`` holds."""
+    fields = {
+        "model_type": family.model_type,
+        "vocab_size": VOCABULARY,
+        "hidden_size": HIDDEN,
+        "intermediate_size": FFN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "max_position_embeddings": CONTEXT,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": "lm_head.weight" not in family.ends,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        **family.config,
+    }
+    classes = {"architectures": [family.model_class]}
+    if family.whole is None:
+        return classes | fields
+    return {**classes, **family.whole, "text_config": fields}
+
+
+def tensors(family: Family) -> dict[str, Array]:
+    """Random weights; those of norms are near 1."""
+    random = np.random.default_rng(family.seed)
+    shapes = dict(family.ends)
+    for layer in range(LAYERS):
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in family.layer.items()}
+
+    def values(name: str, shape: tuple[int, ...]) -> Array:
+        near = 1.0 if "norm" in name and name.endswith(".weight") else 0.0
+        scale = 0.6 if "embed" in name else 0.15
+        return (near + random.standard_normal(shape) * scale).astype(np.float32)
+
+    return {name: values(name, shape) for name, shape in shapes.items()}
+
+
+def write_folder(path: Path, name: str, prefix: str = "", beside: str = "", **changes: Any) -> None:
+    """Writes a folder of Hugging Face's layout.
+
+    Args:
+        path: The folder.
+        name: The family.
+        prefix: What begins the names of tensors in place of the family's.
+        beside: Name of a tensor that is no part of the text model; empty for none.
+        changes: Other values in its configuration.
+    """
+    path.mkdir(exist_ok=True)
+    family = FAMILIES[name]
+    (path / "config.json").write_text(json.dumps({**config(family), **changes}, indent=2))
+    begin = prefix or family.prefix
+    own = {
+        begin + name.removeprefix("model.") if name.startswith("model.") else name: value
+        for name, value in tensors(family).items()
+    }
+    own |= {beside: np.ones((2, 2), np.float32)} if beside else {}
+    write_file(path / "model.safetensors", own)
+
+
+def write_gguf(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> None:
+    """Writes a GGUF; matrices are of a kind, `changes` are other metadata."""
+    family = FAMILIES[name]
+    writer = gguf.GGUFWriter(path, family.gguf)
+    fields = config(family)
+    fields = fields.get("text_config", fields)
+    usual = {
+        "context_length": fields["max_position_embeddings"],
+        "block_count": fields["num_hidden_layers"],
+        "embedding_length": fields["hidden_size"],
+        "feed_forward_length": fields["intermediate_size"],
+        "attention.head_count": fields["num_attention_heads"],
+        "attention.head_count_kv": fields["num_key_value_heads"],
+        "attention.key_length": fields["head_dim"],
+        "attention.value_length": fields["head_dim"],
+        "attention.layer_norm_rms_epsilon": fields["rms_norm_eps"],
+        "rope.freq_base": fields["rope_theta"],
+    }
+    for key, value in {**usual, **family.keys, **changes}.items():
+        _add(writer, f"{family.gguf}.{key}", value)
+    add_tokenizer(writer)
+    for stored, values in _gguf_tensors(family):
+        matrix = values.ndim > 1 and not stored.endswith(_FLOATS)
+        own = kind if matrix else Type.F32
+        writer.add_tensor(stored, gguf.quants.quantize(values, own), raw_dtype=own)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    add: dict[type, Callable[[str, Any], None]] = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+        list: writer.add_array,
+    }
+    add[type(value)](key, value)
+
+
+def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
+    """Tensors under the names of GGUF."""
+    table = gguf.get_tensor_name_map(_ARCHITECTURES[family.gguf], LAYERS)
+    stacks: dict[str, list[Array]] = {}
+    shape = TinyModel(head_dim=HEAD_DIM, rotary_dim=HEAD_DIM)
+    for name, values in tensors(family).items():
+        if family.pairs and re.search(r"\.[qk]_proj\.", name):
+            values = interleave(shape, values)
+        whole = _EXPERT.sub(r"experts\1", name)
+        whole = whole.replace("correction_bias", "correction.bias")
+        whole = f"{whole}.bias" if whole.endswith(".expert_bias") else whole
+        names = (table.get_name(each, (".weight", ".bias")) for each in (whole, whole[6:]))
+        stored = next(filter(None, names), None)
+        assert stored is not None, name
+        stacks.setdefault(stored, []).append(values.squeeze())
+        if whole == name or len(stacks[stored]) == EXPERTS or values.ndim == 1:
+            parts = stacks.pop(stored)
+            yield stored, parts[0] if len(parts) == 1 else np.stack(parts)
