@@ -25,6 +25,8 @@ LAYER = {
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
 }
+#: Weights of queries, keys and values, which many sources keep in one tensor.
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Architecture:
         hf_fused: In transformers, a layer's tensors that hold several weights → those weights.
         gguf_fused: Likewise in GGUF.
         embedding: What transformers calls the embedding.
+        head: What transformers calls the head.
+        by_head: Whether a tensor of q, k and v has them for one head after the other there.
         ffn_key: Width of the feed-forward block in ``config.json``.
         ffn_adjusted: Whether it is two thirds of that, unless ``config.json`` says otherwise.
         activation_key: Its activation there.
@@ -78,7 +82,8 @@ class Architecture:
         centred: Whether norms take the mean off.
         parallel: Whether attention and feed-forward stand side by side.
         logit_scale: Factor on logits where a source says none; 0: none is read.
-        turns_in_windows: Whether only layers with a window have a rotary embedding.
+        turns_in_windows: Whether only layers with a window have a rotary embedding, where there are
+            any.
         defaults: Fields of ``config.json`` where it says nothing.
         depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
             of MiniCPM.
@@ -96,6 +101,8 @@ class Architecture:
     hf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gguf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     embedding: str = "embed_tokens"
+    head: str = "lm_head"
+    by_head: bool = False
     ffn_key: str = "intermediate_size"
     ffn_adjusted: bool = False
     activation_key: str = "hidden_act"

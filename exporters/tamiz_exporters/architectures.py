@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
-from tamiz_exporters.architecture import LAYER, Architecture
+from tamiz_exporters.architecture import LAYER, QKV, Architecture
 from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
 from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mean_norm_architectures import WITH_MEANS
@@ -68,7 +68,6 @@ _NORMS_BEHIND = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 #: Weights that sources keep in one tensor.
-_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
 
 #: What sources call the soft caps of scores and of logits.
@@ -243,11 +242,23 @@ ARCHITECTURES = {
     "phi3": Architecture(
         "Phi3ForCausalLM",
         "phi3",
-        hf_fused={"self_attn.qkv_proj": _QKV, "mlp.gate_up_proj": _GATE_UP},
-        gguf_fused={"attn_qkv": _QKV, "ffn_up": _GATE_UP},
+        hf_fused={"self_attn.qkv_proj": QKV, "mlp.gate_up_proj": _GATE_UP},
+        gguf_fused={"attn_qkv": QKV, "ffn_up": _GATE_UP},
         global_every=0,
     ),
     "olmo2": _OLMO2,
+    "exaone4": Architecture(
+        "Exaone4ForCausalLM",
+        "exaone4",
+        _NORMS_BEHIND,
+        global_every=4,
+        turns_in_windows=True,
+    ),
+    "seed_oss": Architecture(
+        "SeedOssForCausalLM",
+        "seed_oss",
+        LAYER | {"post_attention_layernorm": "post_attention_norm"},
+    ),
     "glm4": Architecture(
         "Glm4ForCausalLM",
         "glm4",

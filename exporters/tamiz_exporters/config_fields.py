@@ -12,6 +12,7 @@ from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, o
 
 _ROTARY = "see the table of rotary embeddings"
 _WINDOWED = (
+    "exaone4",
     "mistral",
     "mixtral",
     "qwen2",
@@ -28,6 +29,7 @@ _WINDOWED = (
     "starcoder2",
 )
 _BY_KIND = (
+    "exaone4",
     *(
         "qwen2",
         "qwen3",
@@ -41,6 +43,7 @@ _BY_KIND = (
     ),
     *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
 )
+_NEOX = ("gpt_neox",)
 _COHERE = ("cohere", "cohere2")
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
 _BIASED = (
@@ -62,6 +65,8 @@ _BIASED = (
     "olmo2",
     "olmo3",
     *_COHERE,
+    *_NEOX,
+    "seed_oss",
     GRANITE_HYBRID,
     FALCON_H1,
     NEMOTRON_H,
@@ -117,12 +122,14 @@ CONFIG_FIELDS: dict[str, Field] = {
         only=(*_LFM2, NEMOTRON_H),
     ),
     "norm_epsilon": obeyed("ε of the norms", only=("starcoder2",)),
-    "layer_norm_eps": obeyed("ε of the norms", only=(*_COHERE, "phi", "stablelm")),
+    "layer_norm_eps": obeyed("ε of the norms", only=(*_COHERE, *_NEOX, "phi", "stablelm")),
     "logit_scale": obeyed("factor on logits", only=_COHERE),
     "use_parallel_block": refused("attention before feed-forward", True),
     "use_gated_activation": refused("feed-forward blocks without a gate", True),
-    "rotary_pct": refused("a part of a head that rotates", 1.0),
-    "use_parallel_residual": refused("attention and feed-forward side by side"),
+    "rotary_pct": obeyed("part of a head that rotates", only=(*_NEOX, "cohere2")),
+    "rotary_emb_base": obeyed("another name of rope_theta", only=_NEOX),
+    "attention_out_bias": refused("a bias of the output of attention"),
+    "use_parallel_residual": obeyed("attention and feed-forward side by side", only=_NEOX),
     "qk_layernorm": refused("norms of queries and keys"),
     "conv_L_cache": obeyed("tokens that a convolution mixes", only=_LFM2),
     "conv_bias": refused("convolutions with biases"),
@@ -162,7 +169,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "tie_embedding": obeyed("another name of tie_word_embeddings", only=_LFM2),
     "attention_bias": obeyed_by(_BIASED, "false beside a bias is refused"),
     "mlp_bias": obeyed_by(
-        ["llama", "arcee", "granite", "smollm3", FALCON_H1, NEMOTRON_H],
+        ["llama", "arcee", "granite", "smollm3", "seed_oss", FALCON_H1, NEMOTRON_H],
         "false beside a bias is refused",
     ),
     "sliding_window": obeyed_by(_WINDOWED, "where it is missing, 4096 but for Phi 3 and SmolLM3"),
@@ -172,7 +179,7 @@ CONFIG_FIELDS: dict[str, Field] = {
         _BY_KIND,
         "full_attention, sliding_attention; conv in LFM2; linear_attention in Qwen 3.5; mamba",
     ),
-    "sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2")),
+    "sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2", "exaone4")),
     "_sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2")),
     "no_rope_layers": obeyed_by(["smollm3"]),
     "no_rope_layer_interval": obeyed_by(["smollm3"]),
@@ -277,6 +284,7 @@ CONFIG_FIELDS: dict[str, Field] = {
         "hidden_dropout",
         "residual_dropout",
         "embedding_dropout",
+        "classifier_dropout",
         "initializer_range",
         "output_router_logits",
         "router_aux_loss_coef",

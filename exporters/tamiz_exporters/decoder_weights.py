@@ -50,6 +50,7 @@ class Names:
         experts: How it names the weights of experts; None where no layer has any.
         latents: How it names the weights of latents; None where there are none.
         sinks: A layer's sinks of attention; empty for none.
+        by_head: Whether a tensor of q, k and v has them for one head after the other.
         taps: A layer's tensor with the weight of its convolution.
         delta: How it names the weights of gated delta nets; None where no layer has any.
         mamba: How it names the weights of selective state spaces; None where no layer has any.
@@ -69,6 +70,7 @@ class Names:
     taps: str = ""
     delta: DeltaNames | None = None
     mamba: MambaNames | None = None
+    by_head: bool = False
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -260,6 +262,9 @@ class DecoderWeights:
         if tensor := tensor_with(name, self.names.fused):
             parts = self.names.fused[tensor]
             sizes = [self._shapes()[part][0] for part in parts]
+            if self.names.by_head and name.startswith("self_attn."):
+                heads = np.arange(sum(sizes)).reshape(-1, len(parts), self.config.head_dim)
+                return tensor, (sum(sizes), *shape[1:]), heads[:, parts.index(name)].ravel()
             begin = sum(sizes[: parts.index(name)])
             return tensor, (sum(sizes), *shape[1:]), range(begin, begin + shape[0])
         return self.names.parts[name], shape, None

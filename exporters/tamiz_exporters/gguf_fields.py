@@ -8,7 +8,7 @@ _EXPERTS = "a mixture of experts"
 _RECURRENT = "layers without attention"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
-_WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", "olmo2", "cohere2")
+_WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", "olmo2", "cohere2", "exaone4")
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
 _NEMOTRON_EXPERTS = ("nemotron_h_moe",)
@@ -24,9 +24,9 @@ _MIXTURES = (
 )
 _MULTIPLIED = ("granite", "granitemoe", "granitehybrid")
 _GEMMA = ("gemma2", "gemma3")
-_PATTERNED = (*_GEMMA, "olmo2")
+_PATTERNED = (*_GEMMA, "olmo2", "exaone4")
 #: With norms that take the mean off.
-_MEANS = ("command-r", "cohere2", "phi2", "stablelm", "starcoder2")
+_MEANS = ("command-r", "cohere2", "gptneox", "phi2", "stablelm", "starcoder2")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
 
 
@@ -149,7 +149,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     ),
     "residual_scale": _multiplier("factor on what layers add"),
     "embedding_scale": _multiplier("factor on the embedding"),
-    "use_parallel_residual": refused("attention and feed-forward side by side"),
+    "use_parallel_residual": obeyed("attention and feed-forward side by side", ["gptneox"]),
     "nextn_predict_layers": obeyed(
         "layers that predict tokens further ahead, which are left out",
         only=(*_ROUTED_NAMES, *_DELTA),

@@ -42,6 +42,7 @@ from tamiz_exporters.mixture_traits import GGUF_EXPERTS, GGUF_UNGATED
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
 #: Tensors that `Rope` reads.
 _ROTARY = re.compile(r"rope_(?:freqs|factors_short|factors_long)\.weight")
+_PARALLEL = "use_parallel_residual"
 #: Models of so many layers, 27B, divide scores by the square root of hidden size / heads.
 _SCALED_BY_HIDDEN = {"gemma2": 46, "gemma3": 62}
 
@@ -114,7 +115,7 @@ class GgufModel:
             else gguf_experts(of, mixture, self.hidden, len(layers), self._expert_layers(layers)),
             latent=latent,
             centred=self.traits.centred,
-            parallel=self.traits.parallel,
+            parallel=self.traits.parallel and (of.given(_PARALLEL) is None or of.flag(_PARALLEL)),
             **multipliers,
         )
 
@@ -322,7 +323,7 @@ class GgufModel:
                 continue
             narrow = narrow and window > 0
             turns = not traits.no_rope_every or number % traits.no_rope_every
-            turns = narrow if traits.turns_in_windows else turns
+            turns = narrow if traits.turns_in_windows and window else turns
             seen = window if narrow and window < self.context else 0
             layers.append(LayerAttention((local if narrow else rotary) if turns else None, seen))
         return tuple(layers)

@@ -43,7 +43,7 @@ from tamiz_exporters.ternary_source import with_levels
 #: also reads pictures, and as Nemotron-H was published.
 _PREFIXES = (
     *("model.", "", "model.language_model.", "language_model.model.", "model.text_model."),
-    "backbone.",
+    *("backbone.", "gpt_neox."),
 )
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
 _BESIDE = r"mtp\.|(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|connector)\."
@@ -51,6 +51,7 @@ _BESIDE = r"mtp\.|(model\.)?(visual|vision_tower|vision_model|multi_modal_projec
 _ROTARY = r".*\.rotary_emb\.inv_freq"
 _HEAD, _SCORE = "lm_head.weight", "score.weight"
 _MOST_LAYERS = 10_000
+_PARALLEL = "use_parallel_residual"
 #: Flags of biases, and a projection that has one then.
 _BIASES = (
     ("attention_bias", "self_attn.q_proj"),
@@ -122,7 +123,7 @@ class HfModel:
             experts=self._experts(len(layers)),
             latent=latent,
             centred=self._traits.centred,
-            parallel=self._traits.parallel,
+            parallel=self._traits.parallel and of.flag(_PARALLEL) is not False,
             **multipliers,
         )
 
@@ -164,7 +165,7 @@ class HfModel:
         names = Names(
             f"{prefix}{self._traits.embedding}.weight",
             f"{prefix}{self._traits.last_norm[0]}.weight",
-            _HEAD,
+            f"{self._traits.head}.weight",
             f"{prefix}layers.{{}}",
             parts,
             self._traits.hf_fused,
@@ -174,6 +175,7 @@ class HfModel:
             "conv.conv",
             None if self._traits.delta is None else self._traits.delta.transformers,
             None if mamba is None else mamba.names,
+            self._traits.by_head,
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )
@@ -362,7 +364,7 @@ class HfModel:
             return tuple(attention if at else other for at in attends)
         reach = windows(self._of, self._traits, count)
         turns = turning(self._of, self._traits, count)
-        if self._traits.turns_in_windows:
+        if self._traits.turns_in_windows and any(reach):
             turns = [window > 0 for window in reach]
         full = self._rope.scaled()
         local = self._rope.local() if self._traits.local_unscaled else full

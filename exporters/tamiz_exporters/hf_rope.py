@@ -54,7 +54,8 @@ class HfRope:
         Raises:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
-        base = self._base(self._full, "rope_theta", self._traits.rope_base)
+        usual = self._of.number("rotary_emb_base", self._traits.rope_base)
+        base = self._base(self._full, "rope_theta", usual)
         group = self._full or self._group(self._of, "rope_scaling")
         if group is None and self._traits.rope_scaling:
             group = Fields(self._of.path, self._traits.rope_scaling)
@@ -107,7 +108,8 @@ class HfRope:
             return dimensions
         key = "partial_rotary_factor"
         holder = group if group is not None and group.given(key) is not None else self._of
-        partial = holder.number(key, self._traits.rotated)
+        usual = self._of.number("rotary_pct", self._traits.rotated)
+        partial = holder.number(key, usual)
         dimensions = int(self._head_dim * min(partial, 2.0))
         if not 0 < dimensions <= self._head_dim or dimensions % 2:
             holder.reject(key, partial, f"an even number of {self._head_dim} dimensions")

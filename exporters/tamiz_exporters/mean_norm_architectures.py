@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tamiz_exporters.activations import GELU_TANH
-from tamiz_exporters.architecture import LAYER, Architecture
+from tamiz_exporters.architecture import LAYER, QKV, Architecture
 
 #: Norms of single heads are those of other architectures.
 _LAYER = {name: stored for name, stored in LAYER.items() if not name.endswith(("q_norm", "k_norm"))}
@@ -35,6 +35,27 @@ WITH_MEANS = {
         global_every=4,
         window=4096,
         turns_in_windows=True,
+    ),
+    "gptneox": Architecture(
+        "GPTNeoXForCausalLM",
+        "gpt_neox",
+        _UNGATED,
+        {
+            "self_attn.o_proj": "attention.dense",
+            "mlp.up_proj": "mlp.dense_h_to_4h",
+            "mlp.down_proj": "mlp.dense_4h_to_h",
+        },
+        last_norm=("final_layer_norm", "output_norm"),
+        epsilon_key="layer_norm_eps",
+        hf_fused={"attention.query_key_value": QKV},
+        gguf_fused={"attn_qkv": QKV},
+        embedding="embed_in",
+        head="embed_out",
+        by_head=True,
+        activation=GELU_TANH,
+        rotated=0.25,
+        centred=True,
+        parallel=True,
     ),
     "phi2": Architecture(
         "PhiForCausalLM",

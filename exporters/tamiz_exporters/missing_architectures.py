@@ -11,7 +11,7 @@ MISSING = {
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
-    **dict.fromkeys(("gpt2", "gptneox", "bloom", "falcon"), _MEANS),
+    **dict.fromkeys(("gpt2", "bloom", "falcon"), _MEANS),
     "opt": _MEANS,
     **dict.fromkeys(("gemma3n", "gemma4"), "embeddings of each layer"),
 }

@@ -4,7 +4,8 @@
 50 greedy tokens that follow: of the folder from transformers 5.24 (``attn_implementation="eager"``,
 float32), of the GGUF from llama-cpp-python 0.3.36 (``Llama(path, n_ctx=128, logits_all=True,
 type_k=0, type_v=0, flash_attn=False)``), where it knows the family. The GGUF has the tensors and
-the metadata that llama.cpp's converter makes of the folder.
+the metadata that llama.cpp's converter makes of the folder. llama.cpp gives windows to an EXAONE 4
+of 64 layers alone, so the tiny one with windows is compared with transformers.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def test_a_gguf_decodes_as_in_llama_cpp(tmp_path: Path, plugins: Plugins, name: 
     bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32")
     gelu = FAMILIES[name].config.get("hidden_act", "silu").startswith("gelu")
     bound = WITH_GELU if gelu else WITH_SECTIONS if name == "qwen 2.5 vl" else RELATIVE_ERROR
-    check(bundle.path, REFERENCES["llama.cpp"][name], bound)
+    reference = REFERENCES["llama.cpp"].get(name) or REFERENCES["transformers"][name]
+    check(bundle.path, reference, bound)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,32 @@ _COHERE_KEYS = {
     "logit_scale": 0.25,
     "rope.scaling.type": "none",
 }
+_EXAONE: Shapes = {
+    **QKV,
+    **OUT,
+    **MLP,
+    **norms("self_attn.q_norm", "self_attn.k_norm", width=HEAD_DIM),
+    **norms("post_attention_layernorm", "post_feedforward_layernorm"),
+}
+_NEOX = biases(
+    {
+        "attention.query_key_value.weight": (3 * Q, HIDDEN),
+        "attention.dense.weight": (HIDDEN, Q),
+        "mlp.dense_h_to_4h.weight": (FFN, HIDDEN),
+        "mlp.dense_4h_to_h.weight": (HIDDEN, FFN),
+        **norms("input_layernorm", "post_attention_layernorm"),
+    }
+)
+_NEOX_ENDS = {
+    "model.embed_in.weight": (VOCABULARY, HIDDEN),
+    **biases(norms("model.final_layer_norm")),
+    "embed_out.weight": (VOCABULARY, HIDDEN),
+}
+_NEOX_FIELDS = {
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-5,
+    "num_key_value_heads": HEADS,
+}
 
 FAMILIES = {
     **PICTURES,
@@ -184,6 +210,64 @@ FAMILIES = {
         TIED,
         {**_COHERE_FIELDS, "sliding_window": 8, "layer_types": _WINDOWS_OF_FOUR},
         {**_COHERE_KEYS, "attention.sliding_window": 8},
+    ),
+    "pythia": Family(
+        "GPTNeoXForCausalLM",
+        "gpt_neox",
+        "gptneox",
+        _NEOX,
+        _NEOX_ENDS,
+        {**_NEOX_FIELDS, "rotary_pct": 0.25, "rotary_emb_base": 5000.0, "rope_theta": None},
+        {
+            "attention.layer_norm_epsilon": 1e-5,
+            "attention.head_count_kv": HEADS,
+            "rope.dimension_count": HEAD_DIM // 4,
+            "rope.freq_base": 5000.0,
+            "use_parallel_residual": True,
+        },
+        prefix="gpt_neox.",
+    ),
+    "gpt neox, one after the other": Family(
+        "GPTNeoXForCausalLM",
+        "gpt_neox",
+        "gptneox",
+        _NEOX,
+        _NEOX_ENDS,
+        {**_NEOX_FIELDS, "rotary_pct": 1.0, "use_parallel_residual": False},
+        {
+            "attention.layer_norm_epsilon": 1e-5,
+            "attention.head_count_kv": HEADS,
+            "use_parallel_residual": False,
+        },
+        prefix="gpt_neox.",
+    ),
+    "exaone 4": Family(
+        "Exaone4ForCausalLM",
+        "exaone4",
+        "exaone4",
+        _EXAONE,
+        ENDS,
+        {"sliding_window": 8, "layer_types": _WINDOWS_OF_FOUR, "sliding_window_pattern": "LLLG"},
+        {
+            "attention.sliding_window": 8,
+            "attention.sliding_window_pattern": [each[0] == "s" for each in _WINDOWS_OF_FOUR],
+        },
+    ),
+    "exaone 4 without windows": Family(
+        "Exaone4ForCausalLM",
+        "exaone4",
+        "exaone4",
+        _EXAONE,
+        ENDS,
+        {"sliding_window": None, "layer_types": ["full_attention"] * LAYERS},
+    ),
+    "seed oss": Family(
+        "SeedOssForCausalLM",
+        "seed_oss",
+        "seed_oss",
+        {**biases(QKV), **OUT, **MLP, **norms("input_layernorm", "post_attention_layernorm")},
+        ENDS,
+        {"attention_bias": True, "attention_out_bias": False},
     ),
     "phi 2": Family(
         "PhiForCausalLM",

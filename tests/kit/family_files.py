@@ -37,6 +37,7 @@ Array = np.ndarray[Any, Any]
 _EXPERT = re.compile(r"experts\.\d+(\..*)")
 #: Weights that converters keep in float32.
 _FLOATS = ("ffn_gate_inp.weight", "shortconv.conv.weight")
+_HEADS = ("lm_head.weight", "embed_out.weight")
 _ARCHITECTURES = {name: number for number, name in MODEL_ARCH_NAMES.items()}
 
 
@@ -55,7 +56,7 @@ def config(family: Family) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
-        "tie_word_embeddings": "lm_head.weight" not in family.ends,
+        "tie_word_embeddings": family.ends.keys().isdisjoint(_HEADS),
         "bos_token_id": 1,
         "eos_token_id": 2,
         "pad_token_id": 0,
@@ -152,12 +153,15 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
     stacks: dict[str, list[Array]] = {}
     shape = TinyModel(head_dim=HEAD_DIM, rotary_dim=HEAD_DIM)
     for name, values in tensors(family).items():
+        if "query_key_value" in name:  # of each head
+            values = values.reshape(HEADS, 3, HEAD_DIM, -1).swapaxes(0, 1).reshape(values.shape)
         if family.pairs and re.search(r"\.[qk]_proj\.", name):
             values = interleave(shape, values)
         whole = _EXPERT.sub(r"experts\1", name)
         whole = whole.replace("correction_bias", "correction.bias")
         whole = f"{whole}.bias" if whole.endswith(".expert_bias") else whole
-        names = (table.get_name(each, (".weight", ".bias")) for each in (whole, whole[6:]))
+        known = whole, whole[6:], f"{family.prefix}{whole[6:]}"
+        names = (table.get_name(each, (".weight", ".bias")) for each in known)
         stored = next(filter(None, names), None)
         assert stored is not None, name
         stacks.setdefault(stored, []).append(values.squeeze())
