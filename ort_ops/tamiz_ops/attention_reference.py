@@ -44,10 +44,10 @@ def rotate(x: Array, position_ids: Array, inverse_frequency: Array, factor: floa
 
 def attention(
     q: Array,
-    k: Array,
-    v: Array,
+    k: Array | None,
+    v: Array | None,
     past_key: Array,
-    past_value: Array,
+    past_value: Array | None,
     attention_mask: Array,
     position_ids: Array,
     inverse_frequency: Array | None = None,
@@ -82,27 +82,32 @@ def attention(
     or head_sink, and divided by key_scale, and queries multiplied by it. Queries are then rounded
     to 16 bits, and weights times the scales of values to 8 without a sign, in blocks of `PAGE`
     keys. exp(head_sink) of a query head joins the sum of its softmax.
+
+    Without v the values are the keys as they are stored, less no mean, and there is no
+    present_value. Without k the pasts hold all keys, and there are no presents.
     """
     batch, tokens, width = q.shape
     dim = width // num_heads
     past = attention_mask.shape[1] - tokens
     queries = q.reshape(batch, tokens, num_heads, dim).astype(np.float64)
-    new_keys = k.reshape(batch, tokens, kv_heads, dim)
-    new_values = v.reshape(batch, tokens, kv_heads, dim)
+    new = [x.reshape(batch, tokens, kv_heads, dim) for x in (k, v) if x is not None]
     if inverse_frequency is not None:
         queries = rotate(queries, position_ids, inverse_frequency, rotary_scale)
-        new_keys = rotate(new_keys, position_ids, inverse_frequency, rotary_scale)
-    # What 8-bit keys lack; a soft cap or a sink would not cancel it.
-    mean = key_mean if cache_bits == 8 and not softcap and head_sink is None else None
-    stored = _stored(new_keys, new_values, cache_bits, mean, key_scale)
-    presents = [_append(past_key, stored[0], past), _append(past_value, stored[1], past)]
-    keys, values = map(unpack_rows, presents) if cache_bits == 8 else presents
+        new[:1] = [rotate(x, position_ids, inverse_frequency, rotary_scale) for x in new[:1]]
+    # What 8-bit keys lack; a soft cap, a sink, or values that are keys would not cancel it.
+    centred = cache_bits == 8 and not softcap and head_sink is None and past_value is not None
+    mean = key_mean if centred else None
+    pasts = [rows for rows in (past_key, past_value) if rows is not None]
+    stored = _stored(new, cache_bits, mean, key_scale) if new else []
+    presents = [_append(rows, x, past) for rows, x in zip(pasts, stored, strict=False)]
+    kept = presents or pasts
+    keys, *rest = map(unpack_rows, kept) if cache_bits == 8 else kept
+    values = rest[0] if rest else keys
     if past_sketch is not None:
-        new = new_keys.astype(np.float32)
         if past_event is None:
-            rows = _sketches(new, key_mean, **choice)
+            rows = _sketches(new[0].astype(np.float32), key_mean, **choice)
         else:
-            rows = event_attention_reference.pack(new, key_mean)
+            rows = event_attention_reference.pack(new[0].astype(np.float32), key_mean)
         presents.append(_append(past_sketch, rows, past))
 
     queries *= scale or dim**-0.5
@@ -110,7 +115,7 @@ def attention(
     # Queries as they meet the keys of the cache; sketches are of keys as they are.
     scaled = queries if key_scale is None else queries * np.repeat(key_scale, group, axis=0)
     met = round_queries(scaled) if cache_bits == 8 else scaled
-    sketches = None if past_sketch is None or past_event is not None else presents[2]
+    sketches = None if past_sketch is None or past_event is not None else presents[-1]
     y = np.zeros((batch, tokens, num_heads, dim))
     for b, i, head in np.ndindex(batch, tokens, kv_heads):
         heads = range(head * group, (head + 1) * group)
@@ -119,7 +124,7 @@ def attention(
         visible = _chosen(queries[b, i, heads], row, seen, tokens, **choice)
         scales, at = None, visible
         if cache_bits == 8:
-            scales = presents[1][b, head, visible, -1]
+            scales = kept[len(rest)][b, head, visible, -1]
             at = list(range(len(visible))) if tokens == 1 and sketches is not None else visible
         for h in heads if len(visible) else ():
             score = soft_cap(keys[b, head, visible] @ met[b, i, h], softcap)
@@ -131,8 +136,8 @@ def attention(
         for b in range(batch) if steps else ():
             y[b, 0], presents[-1][b] = event_attention_reference.step(
                 past_event[b], queries[b, 0], met[b, 0], keys[b, :, :length],
-                values[b, :, :length], presents[2][b, :, :length],
-                presents[1][b, :, :length, -1] if cache_bits == 8 else None,
+                values[b, :, :length], presents[-2][b, :, :length],
+                kept[len(rest)][b, :, :length, -1] if cache_bits == 8 else None,
                 key_mean if mean is None else None, attention_mask[b] != 0,
                 theta=theta, age_max=age_max, turn=turn, gap_tol=gap_tol, softcap=softcap,
             )  # fmt: skip
@@ -154,10 +159,10 @@ def attention_op(*inputs: Array | None, **attributes: Any) -> list[Array]:
 
 def paged_attention(
     q: Array,
-    k: Array,
-    v: Array,
+    k: Array | None,
+    v: Array | None,
     past_key: Array,
-    past_value: Array,
+    past_value: Array | None,
     position_ids: Array,
     inverse_frequency: Array | None = None,
     past_sketch: Array | None = None,
@@ -168,7 +173,7 @@ def paged_attention(
     """`attention` of several sequences in one row of the batch, each by itself.
 
     Args:
-        q, k, v: float32 [1, tokens, heads * head size].
+        q, k, v: float32 [1, tokens, heads * head size]; k and v as `attention` takes them.
         past_key, past_value: [1, kv_heads, pages * PAGE, words of a row].
         position_ids: [1, tokens].
         inverse_frequency: As `attention` takes it.
@@ -178,24 +183,27 @@ def paged_attention(
         **given: Attributes of the op, key_mean, key_scale and head_sink.
 
     Returns:
-        [y, present_key, present_value] and, with past_sketch, present_sketch.
+        [y, present_key, present_value] and, with past_sketch, present_sketch; with neither
+        value nor k less of them.
     """
-    pasts = [past for past in (past_key, past_value, past_sketch) if past is not None]
-    presents, y, begin = [past.copy() for past in pasts], np.zeros(q.shape), 0
+    pasts = [] if k is None else [past_key, past_value, past_sketch]
+    presents, y, begin = [x.copy() for x in pasts if x is not None], np.zeros(q.shape), 0
     for past, counted, *pages in sequences.tolist():
         tokens, choice = abs(counted), {} if counted < 0 else {"density": 0.0}
         part = slice(begin, begin + tokens)
         key = np.arange(past + tokens)
         rows = np.array(pages)[key // PAGE] * PAGE + key % PAGE
-        own = [present[:, :, rows[:past]] for present in presents]
+        k_of, v_of = (None if x is None else x[:, part] for x in (k, v))
+        held = rows if k is None else rows[:past]
+        values, sketch = (None if x is None else x[:, :, held] for x in (past_value, past_sketch))
         mask = np.ones((1, len(rows)), np.int64)
         outputs = attention(
-            q[:, part], k[:, part], v[:, part], own[0], own[1], mask, position_ids[:, part],
-            inverse_frequency, *own[2:], **{**given, **choice},
+            q[:, part], k_of, v_of, past_key[:, :, held], values, mask, position_ids[:, part],
+            inverse_frequency, sketch, **{**given, **choice},
         )  # fmt: skip
         y[:, part] = outputs[0]
-        for present, cache in zip(presents, outputs[1:], strict=True):
-            present[:, :, rows] = cache
+        for present, grown in zip(presents, outputs[1:], strict=True):
+            present[:, :, rows] = grown
         begin += tokens
     return [y, *presents]
 
@@ -219,15 +227,16 @@ def _relative(q: Array, k: Array, c2p: Array | None, p2c: Array | None, column: 
 
 
 def _stored(
-    keys: Array, values: Array, cache_bits: int, mean: Array | None, scale: Array | None
+    new: list[Array], cache_bits: int, mean: Array | None, scale: Array | None
 ) -> list[Array]:
-    """Keys and values [batch, tokens, heads, dim] as the cache has them."""
+    """Keys, and values where there are any, [batch, tokens, heads, dim] as the cache has them."""
     if cache_bits != 8:
-        return [new.astype(np.float64) for new in (keys, values)]
+        return [x.astype(np.float64) for x in new]
     # In float32 as in the op, where the last bit of a key decides how it is rounded.
-    centred: Array = keys.astype(np.float32) - (np.float32(0) if mean is None else mean)
+    keys, *values = (x.astype(np.float32) for x in new)
+    centred: Array = keys - (np.float32(0) if mean is None else mean)
     smoothed = centred / (np.float32(1) if scale is None else scale)
-    return [pack_rows(new.astype(np.float32)) for new in (smoothed, values)]
+    return [pack_rows(x.astype(np.float32)) for x in (smoothed, *values)]
 
 
 def _averaged(

@@ -39,7 +39,10 @@ ChoiceCall choice_call(const Call& call, const Layout& l) {
   return {l, *l.chosen, call.inputs, call.outputs, call.scratch, *call.metrics};
 }
 
+/// What the call appends to.
 std::array<Cached, 3> cached(const Call& call) {
+  static const Tensor none;
+  if (!stores(call.inputs)) return {{{&none, &none}, {&none, &none}, {&none, &none}}};
   return {{{&call.inputs[In::past_key], &call.outputs[Out::present_key]},
            {&call.inputs[In::past_value], &call.outputs[Out::present_value]},
            {&call.inputs[In::past_sketch], &call.outputs[Out::present_sketch]}}};
@@ -113,15 +116,10 @@ void Attention::infer(Ports inputs, Ports outputs) const {
                 " columns, expected a multiple of num_heads = " + std::to_string(q_heads_));
   }
   const CacheShape shape = shape_of(inputs);
-  const Shape kv = {3, {q[0], q[1], kv_heads_ * shape.dim}};
-  expect_shape("k", inputs[In::k], kv, "batch and sequence of q, kv_heads * head size");
-  expect_shape("v", inputs[In::v], kv, "batch and sequence of q, kv_heads * head size");
   expect_shape("position_ids", inputs[In::position_ids], Shape{2, {q[0], q[1]}},
                "batch and sequence of q");
   if (in_pages(inputs[In::sequences])) {
-    if (inputs[In::past_event]) {
-      throw Error("past_event is given, expected none for sequences");
-    }
+    if (inputs[In::past_event]) throw Error("past_event is given, expected none for sequences");
   } else {
     expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {q[0], shape.keys}},
                  "the batch of q");
@@ -130,14 +128,12 @@ void Attention::infer(Ports inputs, Ports outputs) const {
                   " columns, expected at least the sequence length " + std::to_string(q[1]));
     }
   }
-  cache_.infer(inputs[In::past_key], inputs[In::past_value], q[0], kv_heads_, shape.dim,
-               shape.keys - shape.past, shape.keys, outputs[Out::present_key],
-               outputs[Out::present_value]);
+  cache_.infer(shape, inputs, outputs);
   if (inputs[In::head_sink]) {
     expect_shape("head_sink", inputs[In::head_sink], Shape{1, {q_heads_}}, "num_heads");
     if (inputs[In::past_event]) throw Error("past_event is given, expected none with head_sink");
   }
-  cache_.check_rounding(inputs[In::key_mean], inputs[In::key_scale], kv_heads_, shape.dim);
+  cache_.check_rounding(shape, inputs);
   if (inputs[In::inverse_frequency]) {
     expect_rank("inverse_frequency", inputs[In::inverse_frequency], 1,
                 "half the rotated dimensions");
@@ -284,7 +280,8 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   float* const sine = cosine + l.half;
   float* const key = sine + l.half;
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
-  const Tensor mean = call.inputs[In::head_sink] ? Tensor() : call.inputs[In::key_mean];
+  const bool centred = !call.inputs[In::head_sink] && has_values(call.inputs);
+  const Tensor mean = centred ? call.inputs[In::key_mean] : Tensor();
   const int64_t end = std::min((task + 1) * Layout::kTaskTokens, l.batch * l.tokens);
   for (int64_t token = task * Layout::kTaskTokens; token < end; ++token) {
     const Segment& segment = l.at(call.scratch, &Segment::first, token);
@@ -295,8 +292,9 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
                            call.inputs[In::inverse_frequency].as<float>(), l.half, rotary_scale_,
                            cosine, sine);
     const float* q = call.inputs[In::q].as<float>() + token * l.q_heads * l.dim;
-    const float* k = call.inputs[In::k].as<float>() + token * l.kv_heads * l.dim;
-    const float* v = call.inputs[In::v].as<float>() + token * l.kv_heads * l.dim;
+    const float* k = call.inputs[In::k].as<float>();
+    const float* v = call.inputs[In::v].as<float>();
+    const int64_t own = token * l.kv_heads * l.dim;
     for (int64_t h = 0; h < l.kv_heads; ++h) {
       const int64_t head = segment.sequence * l.kv_heads + h;
       float* const rotated = l.queries.in(call.scratch) + (l.row(segment, h) + i * l.group) * l.dim;
@@ -304,12 +302,14 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
         kernels_.rotate(q + (h * l.group + g) * l.dim, cosine, sine, l.half, l.dim, scale,
                         rotated + g * l.dim);
       }
-      kernels_.rotate(k + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
-      l.choice->append(chosen, index * l.kv_heads + h, at, key, rotated);
+      if (k) {
+        kernels_.rotate(k + own + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);
+        l.choice->append(chosen, index * l.kv_heads + h, at, key, rotated);
+        cache_.prepare_key(l, head, mean, call.inputs[In::key_scale], key);
+        cache_.store(l, key, head, at, call.outputs[Out::present_key]);
+      }
+      if (v) cache_.store(l, v + own + h * l.dim, head, at, call.outputs[Out::present_value]);
       cache_.prepare_queries(l, head, call.inputs[In::key_scale], rotated);
-      cache_.prepare_key(l, head, mean, call.inputs[In::key_scale], key);
-      cache_.store(l, key, head, at, call.outputs[Out::present_key]);
-      cache_.store(l, v + h * l.dim, head, at, call.outputs[Out::present_value]);
     }
   }
 }
@@ -317,10 +317,13 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
 AttendArgs Attention::head_arguments(const Call& call, const Layout& l, const Segment& segment,
                                      int64_t head) const {
   const int64_t in_cache = segment.sequence * l.kv_heads + head;
+  const bool stored = stores(call.inputs);
+  const Tensor& keys = stored ? call.outputs[Out::present_key] : call.inputs[In::past_key];
+  const Tensor& values = stored ? call.outputs[Out::present_value] : call.inputs[In::past_value];
   AttendArgs a = {};
   a.query = l.queries.in(call.scratch) + l.row(segment, head) * l.dim;
-  a.keys = cache_.rows(l, call.outputs[Out::present_key], in_cache);
-  a.values = cache_.rows(l, call.outputs[Out::present_value], in_cache);
+  a.keys = cache_.rows(l, keys, in_cache);
+  a.values = has_values(call.inputs) ? cache_.rows(l, values, in_cache) : a.keys;
   a.bytes = cache_.bytes();
   a.pages = segment.pages;
   if (!a.pages) {

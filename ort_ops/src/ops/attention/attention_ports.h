@@ -8,11 +8,16 @@ namespace tamiz {
 
 #define ATTENTION_INPUTS(PORT)                                                                     \
   PORT(q, float32, required, "[batch, sequence, num_heads * head size]")                           \
-  PORT(k, float32, required, "[batch, sequence, kv_heads * head size]")                            \
-  PORT(v, float32, required, "[batch, sequence, kv_heads * head size]")                            \
+  PORT(k, float32, optional,                                                                       \
+       "[batch, sequence, kv_heads * head size]; omitted, as v then: past_key and past_value are " \
+       "presents of another Attention of the same run, which hold all keys. Nothing is stored, "   \
+       "and there are no presents")                                                                \
+  PORT(v, float32, optional,                                                                       \
+       "[batch, sequence, kv_heads * head size]; omitted beside k: the value of a key is the key " \
+       "as it is stored, rotated, and there is neither past_value nor present_value")              \
   PORT(past_key, float32, required,                                                                \
        "[batch, kv_heads, past or capacity, head size]; head size / 4 + 1 where cache_bits is 8")  \
-  PORT(past_value, float32, required, "the shape of past_key")                                     \
+  PORT(past_value, float32, optional, "the shape of past_key; omitted: the values are the keys")   \
   PORT(attention_mask, int64, required, "[batch, keys]: 0 hides a key")                            \
   PORT(position_ids, int64, required, "[batch, sequence]: the rotary positions")                   \
   PORT(inverse_frequency, float32, optional,                                                       \
@@ -52,14 +57,22 @@ namespace tamiz {
 
 #define ATTENTION_OUTPUTS(PORT)                                                             \
   PORT(y, float32, required, "[batch, sequence, num_heads * head size]")                    \
-  PORT(present_key, float32, required,                                                      \
+  PORT(present_key, float32, optional,                                                      \
        "[batch, kv_heads, keys or capacity, head size]; as past_key where cache_bits is 8") \
-  PORT(present_value, float32, required, "the shape of present_key")                        \
+  PORT(present_value, float32, optional, "the shape of present_key")                        \
   PORT(present_sketch, float32, optional,                                                   \
        "[batch, kv_heads, keys or capacity, words]; no words without past_sketch")          \
   PORT(present_event, float32, optional, "the shape of past_event; may be its memory")
 
 TAMIZ_PORTS(AttentionInput, ATTENTION_INPUTS);
 TAMIZ_PORTS(AttentionOutput, ATTENTION_OUTPUTS);
+
+/// Whether a call appends keys to the cache; otherwise another attention of the run has done it.
+inline bool stores(Ports inputs) { return static_cast<bool>(inputs[AttentionInput::k]); }
+
+/// Whether values are rows of their own; otherwise the keys, as they are stored, are the values.
+inline bool has_values(Ports inputs) {
+  return static_cast<bool>(inputs[AttentionInput::past_value]);
+}
 
 }  // namespace tamiz

@@ -272,7 +272,8 @@ float EventChoice::log_left(const ChoiceCall& call, int64_t query) const {
   }
   if (sum == 0) return kNoKeys;
   const float log = top + std::log(sum);
-  if (softcap_ != 0 || centred_) return log;  // capped scores have the offset
+  const bool centred = centred_ && has_values(call.inputs);
+  if (softcap_ != 0 || centred) return log;  // capped scores have the offset
   return log + p.offsets.in(call.scratch)[query];
 }
 

@@ -4,9 +4,13 @@
 #include <cstring>
 
 #include "base/shapes.h"
+#include "ops/attention/attention_ports.h"
 
 namespace tamiz {
 namespace {
+
+using In = AttentionInput;
+using Out = AttentionOutput;
 
 constexpr int64_t kTaskCopy = 1 << 16;  // floats copied in one task
 
@@ -26,38 +30,71 @@ KeyValueCache::KeyValueCache(const Attributes& attributes, const AttentionKernel
   }
 }
 
-void KeyValueCache::infer(const Tensor& past_key, const Tensor& past_value, int64_t batch,
-                          int64_t kv_heads, int64_t dim, int64_t tokens, int64_t keys,
-                          Tensor& present_key, Tensor& present_value) const {
-  if (bytes_ && (dim % 4 || dim > kMostRoundedDim)) {
-    throw Error("the head size is " + std::to_string(dim) + ", expected a multiple of 4 up to " +
-                std::to_string(kMostRoundedDim) + " where cache_bits is 8");
+void KeyValueCache::infer(const CacheShape& shape, Ports inputs, Ports outputs) const {
+  if (!stores(inputs)) return check_other(shape, inputs, outputs);
+  const Tensor& v = inputs[In::v];
+  const Shape kv = {3, {shape.batch, shape.tokens, shape.kv_heads * shape.dim}};
+  expect_shape("k", inputs[In::k], kv, "batch and sequence of q, kv_heads * head size");
+  if (v) expect_shape("v", v, kv, "batch and sequence of q, kv_heads * head size");
+  for (const Tensor* other : {&inputs[In::past_value], &outputs[Out::present_value]}) {
+    if (static_cast<bool>(*other) != static_cast<bool>(v)) {
+      throw Error("v, past_value and present_value are given in part, expected all or none");
+    }
   }
-  const int64_t buffer = past_key.shape.dims[2];
-  const Shape past = {4, {batch, kv_heads, buffer, words(dim)}};
-  expect_shape("past_key", past_key, past,
-               bytes_ ? "batch of q, kv_heads, past, head size / 4 + 1"
-                      : "batch of q, kv_heads, past, head size");
-  expect_shape("past_value", past_value, past, "the shape of past_key");
-  if (buffer != keys - tokens && buffer < keys) {
+  if (!outputs[Out::present_key]) throw Error("present_key is omitted, expected it with k");
+  Shape past = check_pasts(shape, inputs);
+  const int64_t buffer = past.dims[2], exact = shape.past;
+  if (buffer != exact && buffer < shape.keys) {
     throw Error("past_key holds " + std::to_string(buffer) + " keys, expected " +
-                std::to_string(keys - tokens) +
-                " (exact length: attention_mask less sequence) or at least " +
-                std::to_string(keys) + " (shared buffer)");
+                std::to_string(exact) + " (exact length: attention_mask less sequence) or at " +
+                "least " + std::to_string(shape.keys) + " (shared buffer)");
   }
-  for (Tensor* present : {&present_key, &present_value}) {
-    present->shape = past;
-    present->shape.dims[2] = std::max(buffer, keys);
+  past.dims[2] = std::max(buffer, shape.keys);
+  outputs[Out::present_key].shape = past;
+  outputs[Out::present_value].shape = past;
+}
+
+void KeyValueCache::check_other(const CacheShape& shape, Ports inputs, Ports outputs) const {
+  for (const size_t i : {In::v, In::past_sketch, In::past_event}) {
+    if (inputs[i]) throw Error("k is omitted, expected neither v, past_sketch nor past_event");
+  }
+  for (const size_t o : {Out::present_key, Out::present_value}) {
+    if (outputs[o]) throw Error("k is omitted, expected no present");
+  }
+  const Shape past = check_pasts(shape, inputs);
+  if (past.dims[2] < shape.keys) {
+    throw Error("past_key holds " + std::to_string(past.dims[2]) + " keys, expected at least " +
+                std::to_string(shape.keys) + " where k is omitted");
   }
 }
 
-void KeyValueCache::check_rounding(const Tensor& key_mean, const Tensor& key_scale,
-                                   int64_t kv_heads, int64_t dim) const {
-  const Shape shape = {2, {kv_heads, dim}};
-  if (key_mean) expect_shape("key_mean", key_mean, shape, "kv_heads, head size");
+Shape KeyValueCache::check_pasts(const CacheShape& shape, Ports inputs) const {
+  if (bytes_ && (shape.dim % 4 || shape.dim > kMostRoundedDim)) {
+    throw Error("the head size is " + std::to_string(shape.dim) +
+                ", expected a multiple of 4 up to " + std::to_string(kMostRoundedDim) +
+                " where cache_bits is 8");
+  }
+  const int64_t rows = inputs[In::past_key].shape.dims[2];
+  const Shape past = {4, {shape.batch, shape.kv_heads, rows, words(shape.dim)}};
+  expect_shape("past_key", inputs[In::past_key], past,
+               bytes_ ? "batch of q, kv_heads, past, head size / 4 + 1"
+                      : "batch of q, kv_heads, past, head size");
+  if (has_values(inputs)) {
+    expect_shape("past_value", inputs[In::past_value], past, "the shape of past_key");
+  }
+  return past;
+}
+
+void KeyValueCache::check_rounding(const CacheShape& shape, Ports inputs) const {
+  const Shape constants = {2, {shape.kv_heads, shape.dim}};
+  const Tensor &key_mean = inputs[In::key_mean], &key_scale = inputs[In::key_scale];
+  if (key_mean) expect_shape("key_mean", key_mean, constants, "kv_heads, head size");
   if (!key_scale) return;
-  expect_shape("key_scale", key_scale, shape, "kv_heads, head size");
+  expect_shape("key_scale", key_scale, constants, "kv_heads, head size");
   if (!bytes_) throw Error("key_scale is given and cache_bits is 32, expected 8 with it");
+  if (!has_values(inputs)) {
+    throw Error("key_scale is given, expected none where the values are the keys");
+  }
 }
 
 void KeyValueCache::prepare_key(const CacheShape& shape, int64_t head, const Tensor& key_mean,

@@ -2,20 +2,22 @@
 //
 // A past is of exact length, or a buffer of at least as many rows as there will be keys; its
 // present then has the same shape, and may lie in the same memory. How a row is stored: see
-// kernels/attention/attention_cache-inl.h. Where elements are bytes, the key k' is stored and meets
-// the query q':
+// kernels/attention/attention_cache-inl.h. Without values of their own the keys, as they are
+// stored, are the values, too. Where elements are bytes, the key k' is stored and meets the query
+// q':
 //
 //   k' = (k - mean) / scale,  q' = q scale         q'.k' = q.k - q.mean, elementwise products
 //
 // so that channels of unlike sizes share the scale of a row, and none is rounded away. The constant
-// of the query changes no softmax. It would change a capped score, and the weight of a sink: with
-// either mean is 0.
+// of the query changes no softmax. It would change a capped score, the weight of a sink, and a key
+// that is a value: with any of them mean is 0.
 #pragma once
 
 #include <initializer_list>
 
 #include "base/attributes.h"
 #include "base/tensor.h"
+#include "engine/stage.h"
 #include "kernels/attention/attention.h"
 
 namespace tamiz {
@@ -38,15 +40,11 @@ class KeyValueCache {
  public:
   KeyValueCache(const Attributes& attributes, const AttentionKernels& kernels);
 
-  /// Checks past_key and past_value against `tokens` new ones of `keys`, and gives the presents
-  /// their shape.
-  void infer(const Tensor& past_key, const Tensor& past_value, int64_t batch, int64_t kv_heads,
-             int64_t dim, int64_t tokens, int64_t keys, Tensor& present_key,
-             Tensor& present_value) const;
+  /// Checks keys and values, new and past, and gives the presents their shape. Throws Error.
+  void infer(const CacheShape& shape, Ports inputs, Ports outputs) const;
 
-  /// Checks key_mean and key_scale, each of which may be missing.
-  void check_rounding(const Tensor& key_mean, const Tensor& key_scale, int64_t kv_heads,
-                      int64_t dim) const;
+  /// Checks key_mean and key_scale, each of which may be missing. Throws Error.
+  void check_rounding(const CacheShape& shape, Ports inputs) const;
 
   /// k → k' of KV head `head` (of batch * kv_heads), in place.
   void prepare_key(const CacheShape& shape, int64_t head, const Tensor& key_mean,
@@ -72,6 +70,9 @@ class KeyValueCache {
   }
 
  private:
+  Shape check_pasts(const CacheShape& shape, Ports inputs) const;
+  void check_other(const CacheShape& shape, Ports inputs, Ports outputs) const;
+
   const bool bytes_, centred_;
   const AttentionKernels& kernels_;
 };
