@@ -38,10 +38,12 @@ class LayerAttention:
     Attributes:
         rotary: The rotary embedding of q and k; None for none.
         window: Keys that a query sees at most, itself included; 0 for all before it.
+        shares: The layer before it whose keys and values it reads; None: it has its own.
     """
 
     rotary: Rotary | None
     window: int = 0
+    shares: int | None = None
 
 
 @dataclass(frozen=True)

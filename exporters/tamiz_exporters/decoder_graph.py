@@ -85,6 +85,7 @@ class DecoderGraph(GraphBuilder):
     ) -> None:
         super().__init__(weights)
         self.config = config
+        self.caches: dict[str, tuple[ir.Value, ir.Value]] = {}
         packed = self.packed.get(_EMBEDDING)
         table = self.initializers[_EMBEDDING].const_value
         assert table is not None
@@ -258,18 +259,7 @@ class DecoderGraph(GraphBuilder):
     ) -> ir.Value:
         """What the attention of a layer adds to the residual stream."""
         config = self.config
-        q, k, v = self.projections(name, x)
-        q = self.heads(name, "", q, config.heads, "q_norm")
-        k = self.heads(name, "_1", k, config.kv_heads, "k_norm")
-        v = self.heads(name, "_2", v, config.kv_heads)
-        if layer.rotary is not None:
-            tables = self.tables[layer.rotary]
-            q = rotate(self, f"{name}/rotary_q", tables, layer.rotary, config.head_dim, q)
-            k = rotate(self, f"{name}/rotary_k", tables, layer.rotary, config.head_dim, k)
-        keys, values = k, v
-        if past:
-            keys = self.op("Concat", f"{name}/Concat", past[0], k, output=present[0], axis=2)
-            values = self.op("Concat", f"{name}/Concat_1", past[1], v, output=present[1], axis=2)
+        q, keys, values = self.heads_of(name, layer, x, past, present)
         scale = self.constant(config.scale or config.head_dim**-0.5, np.float32)
         q = self.op("Mul", f"{name}/Mul", q, scale)
         queries = q
@@ -295,13 +285,48 @@ class DecoderGraph(GraphBuilder):
             y = self.op("Mul", f"{name}/Mul_gate", y, gate)
         return self.linear(f"{name}/o_proj", self.norm_where(f"{name}/attn_sub_norm", y))
 
-    def projections(self, name: str, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """What queries, keys and values are heads of, ``[B, S, heads·D]``."""
+    def heads_of(
+        self,
+        name: str,
+        layer: LayerAttention,
+        x: ir.Value,
+        past: list[ir.Value],
+        present: list[ir.Value],
+    ) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Queries ``[B, H, S, D]``, and all keys and values ``[B, Hkv, L, D]``."""
+        config = self.config
+        if layer.shares is not None:
+            q = self.heads(name, "", self.linear(f"{name}/q_proj", x), config.heads, "q_norm")
+            owner = f"/model/layers.{layer.shares}/self_attn"
+            return self.turned(f"{name}/rotary_q", layer, q), *self.caches[owner]
+        q, k, v = self.projections(name, x)
+        q = self.heads(name, "", q, config.heads, "q_norm")
+        k = self.heads(name, "_1", k, config.kv_heads, "k_norm")
+        q = self.turned(f"{name}/rotary_q", layer, q)
+        k = self.turned(f"{name}/rotary_k", layer, k)
+        grown = [k]
+        if v is not None:
+            grown.append(self.heads(name, "_2", v, config.kv_heads, "v_norm"))
+        for number, (before, after) in enumerate(zip(past, present, strict=True)):
+            at = f"{name}/Concat{f'_{number}' if number else ''}"
+            grown[number] = self.op("Concat", at, before, grown[number], output=after, axis=2)
+        keys, values = grown[0], grown[-1]
+        self.caches[name] = keys, values
+        return q, keys, values
+
+    def turned(self, name: str, layer: LayerAttention, x: ir.Value) -> ir.Value:
+        """Heads with their rotary embedding, where the layer has one."""
+        if layer.rotary is None:
+            return x
+        return rotate(self, name, self.tables[layer.rotary], layer.rotary, self.config.head_dim, x)
+
+    def projections(self, name: str, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value | None]:
+        """What q, k and v are heads of, ``[B, S, heads·D]``; no v: the values are the keys."""
         if (latent := self.config.latent) is None:
             q, k, v = (self.linear(f"{name}/{part}_proj", x) for part in "qkv")
             return q, k, v
         q, latents = latent_projections(self, name, latent, x, self.head_numbers)
-        return q, latents, latents
+        return q, latents, None
 
     def softmax(self, name: str, scores: ir.Value, queries: ir.Value) -> ir.Value:
         """The softmax of scores ``[B, Hkv, G·S, L]`` of queries ``[B, H, S, D]``."""

@@ -13,8 +13,10 @@ Both products with the latent move to the other side, n·(c·Wk)ᵀ = (n·Wkᵀ)
 is t and c instead of all heads' keys and values:
 
     q'_h = [rotary(r_h), n_h·Wk_hᵀ]
-    k'   = [rotary(t), c],  v' = [t, c]
-    y_h  = (softmax(q'_h·K'ᵀ · scale)·V' without the first `rope` elements)·Wv_h
+    k'   = [rotary(t), c],  v' = k'
+    y_h  = (softmax(q'_h·K'ᵀ · scale)·K' without the first `rope` elements)·Wv_h
+
+One row of `rope` + R elements is kept of a token, key and value at once.
 
 A head's own matrices are packed as those of experts are: head h is the expert of its row.
 """

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tamiz_exporters.decoder_graph import DecoderGraph
 
 _PARTS = ("past", "present")
-_KEY_VALUE = ("key", "value")
 
 
 def mixer_states(
@@ -48,9 +47,11 @@ def mixer_states(
         past, present = (delta_state(f"{part}_delta.{number}", layer) for part in _PARTS)
         return [past], [present]
     pasts, presents = [], []
-    if attention_of(layer) is not None:
-        pasts += [of.cache(f"past_key_values.{number}.{part}") for part in _KEY_VALUE]
-        presents += [of.cache(f"present.{number}.{part}", length) for part in _KEY_VALUE]
+    attention = attention_of(layer)
+    if attention is not None and attention.shares is None:
+        parts = ("key", "value") if of.config.latent is None else ("key",)
+        pasts += [of.cache(f"past_key_values.{number}.{part}") for part in parts]
+        presents += [of.cache(f"present.{number}.{part}", length) for part in parts]
     if (mamba := mamba_of(layer)) is not None:
         past, present = (mamba_state(f"{part}_mamba.{number}", mamba) for part in _PARTS)
         pasts, presents = [*pasts, past], [*presents, present]

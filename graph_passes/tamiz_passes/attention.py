@@ -71,17 +71,17 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
         "Attention",
         {
             "q": joined_heads(graph, region.q),
-            "k": joined_heads(graph, region.k),
-            "v": joined_heads(graph, region.v),
+            "k": None if region.k is None else joined_heads(graph, region.k),
+            "v": None if region.v is None else joined_heads(graph, region.v),
             "past_key": region.keys.past,
-            "past_value": region.values.past,
+            "past_value": None if region.values is None else region.values.past,
             "attention_mask": mask,
             "position_ids": positions,
             "inverse_frequency": frequency,
             "head_sink": _sinks(graph, region, parameters.num_heads),
         },
         parameters.attributes(),
-        [region.output, region.keys.present, region.values.present],
+        region.results,
         name=name_in_scope(at, "Attention"),
     )
 

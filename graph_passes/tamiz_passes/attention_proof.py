@@ -86,11 +86,11 @@ def prove(
 
 def _form(region: Region) -> tuple[Hashable, ...]:
     """Regions of equal form compute the same."""
-    read = [region.output, region.keys.present, region.values.present]
+    read = region.results
     read += [v for r in region.rotations for v in (r.cos, r.sin)]
     factors = [*region.factors, *(region.cap or [])]
     read += [mask.value for mask in region.masks] + [value for value, _ in factors]
-    given = [region.q, region.k, region.v, region.keys.past, region.values.past]
+    given = [*region.sources, *region.pasts]
     if region.sinks is not None and region.sinks.value is not None:
         given.append(region.sinks.value)
     kinds = [(mask.additive, mask.keeps) for mask in region.masks]
@@ -145,7 +145,7 @@ class Proof:
         self.region = region
         self.heads, self.kv_heads, self.head_size = _head_counts(region)
         self.sinks = None if region.sinks is None else region.sinks.of_heads(self.heads)
-        self.results = [region.output, region.keys.present, region.values.present]
+        self.results = region.results
         self.tables = [v for r in region.rotations if not r.fused for v in (r.cos, r.sin)]
         self.angles = angles_of(self.tables)
         self.chosen = _chosen(self.angles)
@@ -157,7 +157,7 @@ class Proof:
             *self.angles,
         ]
         outputs = list(dict.fromkeys([*self.results, *watched]))
-        self.borders = [region.q, region.k, region.v]
+        self.borders = [*region.sources, *region.pasts]
         self.probe = Probe(model, outputs, self.borders)
         self.counts = all(value.name != POSITION_INPUT for value in self.probe.inputs)
 
@@ -184,17 +184,21 @@ class Proof:
         outputs: list[ir.Value],
         case: Case,
         draw: Callable[[tuple[int, ...]], np.ndarray] = lambda shape: np.zeros(shape, np.float32),
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    ) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """Runs on drawn q, k, v, past key and value; returns the results and these inputs."""
         region, tokens = self.region, (case.batch, case.length)
-        caches = (case.batch, self.kv_heads, case.past, self.head_size)
-        widths = [n * self.head_size for n in (self.heads, self.kv_heads, self.kv_heads)]
-        inputs = [draw((*tokens, w)) for w in widths] + [draw(caches), draw(caches)]
-        if region.k is region.v:  # latents, of which both are made
-            inputs[2] = inputs[1]
-        values = (region.q, region.k, region.v, region.keys.past, region.values.past)
-        given = dict(zip(values, inputs, strict=True))
-        for value in (region.q, region.k):
+        held = case.past if region.k is not None else case.mask.shape[1]
+        counts = [self.heads, *[self.kv_heads] * len(region.sources[1:])]
+        given = {
+            value: draw((*tokens, count * self.head_size))
+            for value, count in zip(region.sources, counts, strict=True)
+        }
+        for past in region.pasts:
+            given[past] = draw((case.batch, self.kv_heads, held, self.head_size))
+        values = None if region.values is None else region.values.past
+        ports = (region.q, region.k, region.v, region.keys.past, values)
+        inputs = [None if value is None else given[value] for value in ports]
+        for value in region.sources:
             if value.shape is not None and len(value.shape) == 4:
                 given[value] = given[value].reshape(*tokens, -1, self.head_size)
         return self.probe.run(outputs, case, given), inputs
@@ -328,7 +332,7 @@ class Proof:
             sees &= ~_has_hole(case.mask)[:, None]
         found[0], expected[0] = found[0][sees], expected[0][sees]
         names = ("output", "present key", "present value")
-        for what, a, b in zip(names, found, expected, strict=True):
+        for what, a, b in zip(names, found, expected, strict=False):
             error = np.abs(a - b).max() / np.abs(b).max() if a.shape == b.shape else math.inf
             if not error <= _TOLERANCE:
                 raise Refusal(
@@ -357,9 +361,10 @@ def _head_counts(region: Region) -> tuple[int, int, int]:
     if not isinstance(kv_heads, int) or not isinstance(head_size, int):
         raise Refusal(f"{region.keys.past.name} does not say its heads and head size")
     heads, rest = divmod(width(region.q), head_size)
-    if rest or heads % kv_heads or width(region.k) != kv_heads * head_size:
+    key_width = kv_heads * head_size if region.k is None else width(region.k)
+    if rest or heads % kv_heads or key_width != kv_heads * head_size:
         raise Refusal(
-            f"query of width {width(region.q)} and key of width {width(region.k)} do not share "
+            f"query of width {width(region.q)} and key of width {key_width} do not share "
             f"{kv_heads} heads of size {head_size}"
         )
     return heads, kv_heads, head_size

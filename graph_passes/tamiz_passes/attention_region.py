@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from tamiz.api import DOMAIN
 from tamiz_passes.rotation import Rotation, both_or_none, rotation_of
 from tamiz_passes.sinks import Sinks, scores_and_sinks
 from tamiz_passes.values import (
@@ -37,11 +38,14 @@ Factor = tuple[ir.Value, int]
 
 @dataclass(frozen=True)
 class Cache:
-    """A past that grows: present = concat(past, new) over the positions ``[B, H, P, D]``."""
+    """A past that grows: present = concat(past, new) over the positions ``[B, H, P, D]``.
+
+    The past of a cache to which another attention has appended is that one's present.
+    """
 
     past: ir.Value
-    present: ir.Value
-    new: ir.Value
+    present: ir.Value | None = None
+    new: ir.Value | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class Region:
     Attributes:
         output: y ``[B, S, Hq·D]``.
         q, k, v: What the heads are made of: ``[B, S, H·D]``, or ``[B, S, H, D]`` after a norm.
-        keys, values: The two caches.
+            None where they are in the cache already, and v where values are the keys.
+        keys, values: The two caches; values is None where they are the keys.
         masks: Masks on the scores, in no order.
         factors: Scalars that multiply (exponent 1) or divide (−1) the scores.
         cap: Such scalars that work on the tanh of the scores; None without a soft cap.
@@ -71,16 +76,32 @@ class Region:
 
     output: ir.Value
     q: ir.Value
-    k: ir.Value
-    v: ir.Value
+    k: ir.Value | None
+    v: ir.Value | None
     keys: Cache
-    values: Cache
+    values: Cache | None
     masks: list[Mask] = field(default_factory=list)
     factors: list[Factor] = field(default_factory=list)
     cap: list[Factor] | None = None
     rotations: list[Rotation] = field(default_factory=list)
     sinks: Sinks | None = None
     fused: ir.Node | None = None
+
+    @property
+    def sources(self) -> list[ir.Value]:
+        """What the heads of this run's tokens are made of: q, k and v as far as there are."""
+        return [value for value in (self.q, self.k, self.v) if value is not None]
+
+    @property
+    def pasts(self) -> list[ir.Value]:
+        """The pasts of the caches."""
+        return [self.keys.past, *([] if self.values is None else [self.values.past])]
+
+    @property
+    def results(self) -> list[ir.Value]:
+        """y, and the presents."""
+        presents = [cache.present for cache in (self.keys, self.values) if cache is not None]
+        return [self.output, *(value for value in presents if value is not None)]
 
 
 def find_region(softmax: ir.Node) -> Region:
@@ -97,14 +118,20 @@ def find_region(softmax: ir.Node) -> Region:
     query = skip_scaling(query, factors)
     keys = cache_of(skip_scaling(key, factors), "key")
     values = cache_of(skip_scaling(operands(weighted)[1], []), "value")
-    rotations = both_or_none(rotation_of(query), rotation_of(keys.new))
+    turned = rotation_of(query)
+    if keys.new is None:
+        rotations = [] if turned is None else [turned]
+    else:
+        rotations = both_or_none(turned, rotation_of(keys.new))
+    k = rotations[1].source if len(rotations) > 1 else keys.new
+    v = None if values == keys else values.new
     return Region(
         output=joined_output(weighted.outputs[0]),
-        q=heads_source(rotations[0].source if rotations else query),
-        k=heads_source(rotations[1].source if rotations else keys.new),
-        v=heads_source(values.new),
+        q=heads_source(query if turned is None else turned.source),
+        k=None if k is None else heads_source(k),
+        v=None if v is None else heads_source(v),
         keys=keys,
-        values=values,
+        values=None if values == keys else values,
         masks=masks,
         factors=factors,
         cap=cap,
@@ -243,7 +270,10 @@ def _merges_batches(value: ir.Value) -> bool:
 
 
 def cache_of(value: ir.Value, what: str) -> Cache:
-    """The concatenation of past and new that `value` comes from."""
+    """The concatenation of past and new that `value` comes from, or another attention's."""
+    owner = value.producer()
+    if owner is not None and (owner.domain, owner.op_type) == (DOMAIN, "Attention"):
+        return Cache(value)
     node = producer(value, "Concat")
     if node is None or len(node.inputs) != 2:
         raise Refusal(f"the {what} is not a past with new tokens appended: there is no KV cache")

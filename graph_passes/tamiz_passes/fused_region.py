@@ -103,6 +103,8 @@ def find_fused(node: ir.Node) -> Region:
     """
     query, key, value = _operands(node)
     keys, values = _caches(node, key, value)
+    assert keys.new is not None
+    assert values.new is not None
     rotations = both_or_none(rotation_before(query), rotation_before(keys.new))
     if node.attributes.get_int("do_rotary", 0):
         rotations = [_rotation_inside(node, v) for v in (query, keys.new)]

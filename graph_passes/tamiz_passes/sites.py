@@ -46,7 +46,7 @@ _NONLINEAR = frozenset({"Tanh", "Erf", "Sigmoid", "Gelu", "Relu", "Swish", "Soft
 _ELEMENTWISE = _NONLINEAR | {"Add", "Sub", "Mul", "Div", "Pow", "Cast", "Clip", "SwiGLU"}
 
 _LAYER_NAME = re.compile(r"(?:layers|layer|blocks|block|blk|h)[./](\d+)[./]")
-_KEY = re.compile(re.escape(KEY_VALUES) + r"([0-9]+)\.key")
+_CACHE = re.compile(re.escape(KEY_VALUES) + r"([0-9]+)\.(key|value)")
 #: What follows the layer in the name of a linear that is no part of attention or feed-forward:
 #: around a convolution or a recurrence, and of the gate on what attention gives.
 _OTHER = re.compile(
@@ -247,10 +247,11 @@ class _Roles:
 def _keys(graph: ir.Graph) -> dict[int, ir.Value]:
     """The pasts of keys by their layers, which their names say, or their places."""
     caches = [value for value in graph.inputs if rank(value) == 4]
-    named = {m.group(1): v for v in caches if (m := _KEY.fullmatch(v.name or ""))}
-    if 2 * len(named) != len(caches):
+    named = {value: _CACHE.fullmatch(value.name or "") for value in caches}
+    found = [(int(m[1]), value) for value, m in named.items() if m and m[2] == "key"]
+    if not all(named.values()):
         return dict(enumerate(caches[::2]))
-    return {int(number): named[number] for number in sorted(named, key=int)}
+    return dict(sorted(found, key=lambda pair: pair[0]))
 
 
 def _is_embedding(node: ir.Node) -> bool:

@@ -59,10 +59,13 @@ def rewrite(site: api.Site, fit: api.Fit, model: ir.Model) -> list[ir.Node]:
     """Gives past and present keys and values their shape; the node stays.
 
     Raises:
-        FitError: The attention was not recognised.
+        FitError: The attention was not recognised, or others read its keys and values, too.
     """
     import onnx_ir as ir
 
+    present_key = api.output_of(api.GraphEditor(model).attention(site), "present_key")
+    if present_key is not None and present_key.uses():
+        raise api.FitError("other layers read its keys and values, as floats")
     [node] = api.set_attention(site, fit, model)
     pasts = [api.input_of(node, port) for port in ("past_key", "past_value")]
     presents = [api.output_of(node, port) for port in ("present_key", "present_value")]
