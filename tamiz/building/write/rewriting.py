@@ -39,6 +39,7 @@ _LINKED_BYTES = 1 << 20
 _TOKEN_BY_TOKEN = {
     *("Cast", "Concat", "Constant", "Expand", "Gather", "Identity", "Reshape", "Shape", "Slice"),
     *("Squeeze", "Transpose", "Unsqueeze", "Add", "Mul", "Sub", "Div", "Tanh", "Sigmoid"),
+    *("Less", "Max", "Relu", "Sqrt", "Where"),
 }
 
 
@@ -115,11 +116,11 @@ def write_model(
     if checked:
         check_products(survey, model, (p.site for p in plan.sites if p.site.id in accepted))
     notes = run_passes(model, plugins, Phase.FUSE)
+    kv_cache = "shared" if _shares_kv_cache(model) else "exact"
+    equal_runs = kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
     with reading(survey.bundle):
         _save(model, survey.bundle, folder)
     _copy_companions(survey.bundle, folder)
-    kv_cache = "shared" if _shares_kv_cache(model) else "exact"
-    equal_runs = kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
     used = [attempt.choice.technique for attempts in accepted.values() for attempt in attempts]
     steps = frozenset(technique.name for technique in used if technique.decode_only)
     return Written(tuple(notes), constant_bytes(model), kv_cache, equal_runs, steps, left)
@@ -199,9 +200,34 @@ def _equal_in_runs(node: ir.Node) -> bool:
     """Whether a token's row of the outputs has the same bits however many tokens a run reads.
 
     This holds for tamiz's ops (`tests/runtime/test_row_bits.py`), of techniques that act on single
-    steps only without these. ONNX Runtime's products and sums add in another order.
+    steps only without these. ONNX Runtime's products and sums add in another order, unless each
+    token has a product or a sum of its own.
     """
-    return node.domain == "tamiz" or node.op_type in _TOKEN_BY_TOKEN
+    return node.domain == "tamiz" or node.op_type in _TOKEN_BY_TOKEN or _of_one_token(node)
+
+
+def _of_one_token(node: ir.Node) -> bool:
+    """Whether a MatMul has tokens in its batch alone, or a mean is of a token's own numbers."""
+    if node.domain or node.op_type not in ("MatMul", "ReduceMean"):
+        return False
+    first = node.inputs[0]
+    if first is None or first.shape is None or not isinstance(first.shape[-1], int):
+        return False
+    if node.op_type == "MatMul":
+        return _ends_in_numbers(node.outputs[0], 2)
+    axes = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] else None
+    return axes is not None and axes.numpy().tolist() == [-1] and _ends_in_numbers(first, 1)
+
+
+def _ends_in_numbers(value: ir.Value, count: int) -> bool:
+    """Whether the last dimensions are the same in each run, and tokens are in those before them.
+
+    A written model has lost the shapes that passes inferred.
+    """
+    shape = value.shape
+    if shape is None or len(shape) < 2 + count:
+        return False
+    return all(isinstance(size, int) for size in shape[-count:])
 
 
 def _save(model: ir.Model, dense: Bundle, folder: Path) -> None:
