@@ -27,6 +27,12 @@ LAYER = {
 }
 #: Weights of queries, keys and values, which many sources keep in one tensor.
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+#: Each block has a norm before it and one after it.
+NORMS_AROUND = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,9 @@ class Architecture:
         defaults: Fields of ``config.json`` where it says nothing.
         depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
             of MiniCPM.
+        streams: Whether there are several residual streams and inputs of layers, see
+            `stream_graph`.
+        score_scale: Factor on scores where a source says none; 0: by the length of a head.
     """
 
     model_class: str
@@ -136,6 +145,8 @@ class Architecture:
     parallel: bool = False
     logit_scale: float = 0.0
     turns_in_windows: bool = False
+    streams: bool = False
+    score_scale: float = 0.0
 
     @property
     def attends(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
-from tamiz_exporters.architecture import LAYER, QKV, Architecture
+from tamiz_exporters.architecture import LAYER, NORMS_AROUND, QKV, Architecture
 from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
 from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mean_norm_architectures import WITH_MEANS
@@ -26,6 +26,7 @@ from tamiz_exporters.mixture_traits import (
     MixtureTraits,
 )
 from tamiz_exporters.picture_architectures import with_pictures
+from tamiz_exporters.stream_architectures import GEMMA_3N
 
 #: Of feed-forward blocks without a gate.
 _UNGATED = {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"}
@@ -55,12 +56,6 @@ _GATED = LAYER | {
     "post_attention_layernorm": "post_attention_norm",
 }
 _GATED_IN_TRANSFORMERS = {"self_attn.output_gate": "self_attn.q_proj"}
-#: Each block has a norm before it and one after it.
-_NORMS_AROUND = {
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
 #: Each block has a norm after it alone.
 _NORMS_BEHIND = {
     **{name: stored for name, stored in LAYER.items() if name != "input_layernorm"},
@@ -262,7 +257,7 @@ ARCHITECTURES = {
     "glm4": Architecture(
         "Glm4ForCausalLM",
         "glm4",
-        LAYER | _NORMS_AROUND,
+        LAYER | NORMS_AROUND,
         {
             "post_attention_layernorm": "post_self_attn_layernorm",
             "pre_feedforward_layernorm": "post_attention_layernorm",
@@ -301,7 +296,7 @@ ARCHITECTURES = {
     "gemma2": Architecture(
         "Gemma2ForCausalLM",
         "gemma2",
-        LAYER | _NORMS_AROUND,
+        LAYER | NORMS_AROUND,
         activation=GELU_TANH,
         scales_embedding=True,
         norms_from_one=True,
@@ -312,7 +307,7 @@ ARCHITECTURES = {
     "gemma3": Architecture(
         "Gemma3ForCausalLM",
         "gemma3_text",
-        LAYER | _NORMS_AROUND,
+        LAYER | NORMS_AROUND,
         activation=GELU_TANH,
         scales_embedding=True,
         norms_from_one=True,
@@ -320,6 +315,7 @@ ARCHITECTURES = {
         local_rope_base=10000.0,
         local_unscaled=True,
     ),
+    "gemma3n": GEMMA_3N,
     **HYBRIDS,
     **WITH_MEANS,
 }
@@ -388,6 +384,7 @@ HF_ARCHITECTURES: dict[str, Architecture] = {
         model_type="glm4_moe_lite",
         mixture=replace(DEEPSEEK_3, first=1, scale=1.8, groups=(1, 1)),
     ),
+    "gemma3n": replace(GEMMA_3N, model_class="Gemma3nForConditionalGeneration"),
     "qwen3_5": replace(_QWEN35, model_class="Qwen3_5ForConditionalGeneration"),
     "qwen3_5_moe": replace(_QWEN35_MOE, model_class="Qwen3_5MoeForConditionalGeneration"),
 }

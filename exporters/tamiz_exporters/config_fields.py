@@ -23,12 +23,15 @@ _WINDOWED = (
     "smollm3",
     "gemma2",
     "gemma3_text",
+    "gemma3n_text",
     "gpt_oss",
     "olmo3",
     "cohere2",
     "starcoder2",
 )
+_STREAMS = ("gemma3n_text",)
 _BY_KIND = (
+    *_STREAMS,
     "exaone4",
     *(
         "qwen2",
@@ -59,6 +62,7 @@ _BIASED = (
     "gemma",
     "gemma2",
     "gemma3_text",
+    "gemma3n_text",
     "gpt_oss",
     "glm4",
     "glm4_moe",
@@ -111,7 +115,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "architectures": obeyed("null: by model_type"),
     "vocab_size": obeyed(),
     "hidden_size": obeyed(),
-    "intermediate_size": obeyed(),
+    "intermediate_size": obeyed("a list is read if all layers have the same"),
     "num_hidden_layers": obeyed(),
     "num_attention_heads": obeyed(),
     "num_key_value_heads": obeyed(),
@@ -162,7 +166,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "rope_theta": obeyed(),
     "rope_scaling": obeyed(_ROTARY),
     "rope_parameters": obeyed(_ROTARY),
-    "rope_local_base_freq": obeyed_by(["gemma3_text"], "of layers with a window"),
+    "rope_local_base_freq": obeyed_by(["gemma3_text", *_STREAMS], "of layers with a window"),
     "partial_rotary_factor": obeyed(),
     "original_max_position_embeddings": obeyed("of Phi 3's longrope"),
     "tie_word_embeddings": obeyed(),
@@ -185,7 +189,20 @@ CONFIG_FIELDS: dict[str, Field] = {
     "no_rope_layer_interval": obeyed_by(["smollm3"]),
     "query_pre_attn_scalar": obeyed_by(_GEMMA),
     "attn_logit_softcapping": obeyed(only=("gemma2",)),
-    "final_logit_softcapping": obeyed(only=_GEMMA),
+    "final_logit_softcapping": obeyed(only=(*_GEMMA, *_STREAMS)),
+    "altup_num_inputs": obeyed("residual streams", only=_STREAMS),
+    "altup_active_idx": obeyed("the stream that layers run on: the first", only=_STREAMS),
+    "altup_correct_scale": obeyed(only=_STREAMS),
+    "hidden_size_per_layer_input": obeyed("width of the input of a layer", only=_STREAMS),
+    "laurel_rank": obeyed("of the path beside attention", only=_STREAMS),
+    "activation_sparsity_pattern": obeyed(
+        "by layer, the share of gates that are 0 if they are normally distributed", only=_STREAMS
+    ),
+    "num_kv_shared_layers": obeyed(
+        "the last layers, which read keys and values of others", only=_STREAMS
+    ),
+    **no_effect("the weights have the number of tokens", "vocab_size_per_layer_input"),
+    **no_effect("training only", "altup_coef_clip"),
     "eos_token_id": obeyed("one of the ends"),
     "bos_token_id": obeyed("where generation_config.json is missing"),
     "pad_token_id": obeyed("where generation_config.json is missing"),

@@ -183,6 +183,28 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Streams:
+    """Several residual streams, and inputs of single layers, see `stream_graph`.
+
+    Attributes:
+        count: n, streams.
+        hidden: H, width of a stream.
+        width: P, width of the input of a layer.
+        rank: Of the path beside attention.
+        deviations: By layer, z: gates count that are this many standard deviations above their
+            mean; None: all do.
+        scaled: Whether a scale is on what meets the input of a layer.
+    """
+
+    count: int
+    hidden: int
+    width: int
+    rank: int
+    deviations: tuple[float | None, ...]
+    scaled: bool = True
+
+
+@dataclass(frozen=True)
 class DecoderConfig:
     """Shape of a decoder.
 
@@ -207,6 +229,7 @@ class DecoderConfig:
         latent: What keys and values are made of; None where each has a matrix of its own.
         centred: Whether norms are LayerNorms, which take the mean off; otherwise RMSNorms.
         parallel: Whether attention and feed-forward stand side by side, both beside x.
+        streams: The residual streams; None where there is one.
     """
 
     heads: int
@@ -229,6 +252,7 @@ class DecoderConfig:
     latent: Latent | None = None
     centred: bool = False
     parallel: bool = False
+    streams: Streams | None = None
 
     @property
     def attentions(self) -> tuple[LayerAttention, ...]:

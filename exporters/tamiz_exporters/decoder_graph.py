@@ -45,12 +45,12 @@ from tamiz_exporters.decoder_config import (
 from tamiz_exporters.expert_graph import add_experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 from tamiz_exporters.latent_graph import head_numbers, latent_projections, values_of_latents
+from tamiz_exporters.mask_graph import attention_masks
 from tamiz_exporters.mixer_graph import mixed, mixer_states
 from tamiz_exporters.rotary_graph import rotary_table, rotate
 
 OPSET = 18
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
-_FLOAT_MIN = float(np.finfo(np.float32).min)
 
 
 def build_decoder(
@@ -74,7 +74,10 @@ def build_decoder(
         ``present_delta.N``, one with a selective state space ``past_mamba.N`` and
         ``present_mamba.N``.
     """
-    return DecoderGraph(config, weights).build()
+    from tamiz_exporters.stream_graph import StreamGraph  # which is a decoder's graph
+
+    kind = DecoderGraph if config.streams is None else StreamGraph
+    return kind(config, weights).build()
 
 
 class DecoderGraph(GraphBuilder):
@@ -107,7 +110,7 @@ class DecoderGraph(GraphBuilder):
             inputs += past
             outputs += present
             x = self.layer(layer, x, past, present)
-        x = self.norm("/model/norm", x)
+        x = self.norm("/model/norm", self.end(x))
         logits = typed_value(
             "logits", ir.DataType.FLOAT, "batch_size", "sequence_length", self.vocabulary
         )
@@ -136,11 +139,15 @@ class DecoderGraph(GraphBuilder):
         self.tables = {
             r: rotary_table(self, r, n, self.position_ids) for n, r in enumerate(rotaries)
         }
-        self.masks = self.attention_masks(ids)
+        self.masks = attention_masks(self, ids)
         if self.config.latent is not None:
             self.head_numbers = head_numbers(self, ids, self.config.heads)
         if any(isinstance(layer, ShortConvolution) for layer in self.config.layers):
             self.shown = shown_tokens(self, ids, self.attention_mask)
+        return x
+
+    def end(self, x: ir.Value) -> ir.Value:
+        """What the last norm reads."""
         return x
 
     def cache(self, name: str, length: str = "past_sequence_length") -> ir.Value:
@@ -156,42 +163,6 @@ class DecoderGraph(GraphBuilder):
             return self.packed_op("BlockGather", "/model/embed_tokens/Gather", ids, _EMBEDDING)
         table = self.initializers[_EMBEDDING]
         return self.op("Gather", "/model/embed_tokens/Gather", table, ids, axis=0)
-
-    def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
-        """Returns by window what is added to the scores, ``[B, 1, G·S, L]``: 0 or -max.
-
-        Query i stands at position L - S + i of the mask and sees the keys up to itself, of a
-        window W the last W of them.
-        """
-        if not self.config.attentions:
-            return {}
-        group = self.config.heads // self.config.kv_heads
-        zero, one = self.constant(0), self.constant(1)
-        sequence = self.op("Shape", "/model/Shape", ids, start=1)
-        total = self.op("Shape", "/model/Shape_1", self.attention_mask, start=1)
-        sequence = self.op("Squeeze", "/model/Squeeze", sequence)
-        total = self.op("Squeeze", "/model/Squeeze_1", total)
-        past = self.op("Sub", "/model/Sub", total, sequence)
-        key = self.op("Range", "/model/Range", zero, total, one)
-        query = self.op("Range", "/model/Range_1", past, total, one)
-        if group > 1:
-            query = self.op("Tile", "/model/Tile", query, self.constant([group]))
-        query = self.op("Unsqueeze", "/model/Unsqueeze", query, self.constant([1]))
-        causal = self.op("LessOrEqual", "/model/LessOrEqual", key, query)
-        given = self.op("Cast", "/model/Cast", self.attention_mask, to=ir.DataType.BOOL)
-        given = self.op("Unsqueeze", "/model/Unsqueeze_1", given, self.constant([1, 2]))
-        visible = self.op("And", "/model/And", causal, given)
-        masks = {}
-        for window in dict.fromkeys(at.window for at in self.config.attentions):
-            name, seen = "/model", visible
-            if window:
-                name = f"/model/window.{window}"
-                begin = self.op("Sub", f"{name}/Sub", query, self.constant(window))
-                near = self.op("Greater", f"{name}/Greater", key, begin)
-                seen = self.op("And", f"{name}/And", visible, near)
-            shown, hidden = (self.constant(number, np.float32) for number in (0.0, _FLOAT_MIN))
-            masks[window] = self.op("Where", f"{name}/Where", seen, shown, hidden)
-        return masks
 
     def layer(
         self, number: int, x: ir.Value, past: list[ir.Value], present: list[ir.Value]

@@ -31,8 +31,10 @@ from tamiz_exporters.latent_weights import LatentNames, latent_weights
 from tamiz_exporters.mamba_weights import MambaNames, mamba_weights
 from tamiz_exporters.recurrent_weights import find_taps
 from tamiz_exporters.stored_tensor import Source, find_tensor
+from tamiz_exporters.stream_weights import StreamNames, layer_weights, stream_weights
 
 _NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
+_KEYS_AND_VALUES = ("self_attn.k_proj", "self_attn.v_proj", "self_attn.k_norm")
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +56,7 @@ class Names:
         taps: A layer's tensor with the weight of its convolution.
         delta: How it names the weights of gated delta nets; None where no layer has any.
         mamba: How it names the weights of selective state spaces; None where no layer has any.
+        streams: How it names the weights of several residual streams; None where there is one.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -71,6 +74,7 @@ class Names:
     delta: DeltaNames | None = None
     mamba: MambaNames | None = None
     by_head: bool = False
+    streams: StreamNames | None = None
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -116,6 +120,7 @@ class DecoderWeights:
         """
         weights = list(self._weights())
         used = {name for weight in weights for name in weight.tensor.names} | {self.names.head}
+        used |= set(self._of_sharing_layers())
         left = [name for name in self.source.tensors if name not in used]
         left = [name for name in left if not self.names.ignored.fullmatch(name)]
         beside = [name for name in left if self.names.beside.match(name)]
@@ -146,6 +151,9 @@ class DecoderWeights:
         names, source, config = self.names, self.source, self.config
         embedding = find_tensor(source, names.embedding, (self.vocabulary, self.hidden))
         yield Weight("model.embed_tokens.weight", embedding, embedding=True)
+        streams = config.streams
+        if streams is not None and names.streams is not None:
+            yield from stream_weights(source, names.streams, streams, len(config.layers))
         for layer in range(len(config.layers)):
             experts = config.experts
             mixed = experts is not None and layer in experts.layers
@@ -167,6 +175,9 @@ class DecoderWeights:
                 name = f"{names.layer.format(layer)}.{names.sinks}"
                 sinks = find_tensor(source, name, (self.config.heads,))
                 yield Weight(f"model.layers.{layer}.self_attn.sinks", sinks)
+            if streams is not None and names.streams is not None:
+                at, target = names.layer.format(layer), f"model.layers.{layer}"
+                yield from layer_weights(source, names.streams, streams, at, target)
             mixer = self.config.layers[layer]
             lacking = _lacking(config, mixer, mixed)
             yield from self._mixer(layer, mixer)
@@ -189,6 +200,11 @@ class DecoderWeights:
                 if biased and f"{name}.bias" in source.tensors:
                     bias = find_tensor(source, f"{name}.bias", stored_shape[:1])
                     yield Weight(f"{target}.bias", bias, rows)
+        yield from self._last()
+
+    def _last(self) -> Iterator[Weight]:
+        """The last norm, and the head."""
+        names, source, config = self.names, self.source, self.config
         norm = find_tensor(source, names.norm, (self.hidden,))
         yield Weight("model.norm.weight", norm, added=float(self.norms_from_one))
         if config.centred:
@@ -203,6 +219,15 @@ class DecoderWeights:
         name = f"{weight.removesuffix('weight')}bias"
         if name in self.source.tensors:
             yield Weight(f"{target}.bias", find_tensor(self.source, name, (size,)))
+
+    def _of_sharing_layers(self) -> Iterator[str]:
+        """Tensors of keys and values that no layer reads, as files have them, too."""
+        for layer, mixer in enumerate(self.config.layers):
+            attention = attention_of(mixer)
+            if attention is not None and attention.shares is not None:
+                at = self.names.layer.format(layer)
+                stored = (self.names.parts[part] for part in _KEYS_AND_VALUES)
+                yield from (f"{at}.{name}.weight" for name in stored)
 
     def _mixer(self, layer: int, mixer: Mixer) -> Iterator[Weight]:
         """The weights of a layer that mixes tokens by other means than attention."""
@@ -278,8 +303,10 @@ def tensor_with(part: str, fused: Mapping[str, tuple[str, ...]]) -> str:
 def _lacking(config: DecoderConfig, mixer: Mixer, mixed: bool) -> tuple[str, ...]:
     """What the names of weights begin with that a layer lacks; `mixed`: it has experts."""
     no_block = config.one_block and not isinstance(mixer, NoMixer)
+    attention = attention_of(mixer)
     lacking = {
-        "self_attn.": attention_of(mixer) is None,
+        "self_attn.": attention is None,
+        **dict.fromkeys(_KEYS_AND_VALUES, attention is not None and attention.shares is not None),
         "conv.": not isinstance(mixer, ShortConvolution),
         "mlp.": mixed or no_block,
     }

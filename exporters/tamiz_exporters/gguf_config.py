@@ -12,6 +12,7 @@ from tamiz_exporters.expert_fields import gguf_step
 from tamiz_exporters.latent_fields import MINICPM, hf_latent_fields
 from tamiz_exporters.mamba_fields import hf_mamba_fields
 from tamiz_exporters.mixture_traits import ROUTER_KEYS
+from tamiz_exporters.stream_fields import hf_stream_fields
 
 if TYPE_CHECKING:
     from tamiz_exporters.gguf_model import GgufModel
@@ -55,6 +56,9 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
     out |= _experts(model) | _multipliers(model)
     if model.traits.logit_scale:
         out["logit_scale"] = 1 / config.logit_divisor
+    if config.streams is not None:
+        rows = model.file.tensors["per_layer_token_embd.weight"].shape[0]
+        out |= hf_stream_fields(config.streams, config.layers, rows)
     if config.latent is not None:
         out |= hf_latent_fields(config.latent, config.heads)
     elif model.rope.dimensions != config.head_dim:

@@ -8,7 +8,10 @@ _EXPERTS = "a mixture of experts"
 _RECURRENT = "layers without attention"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
-_WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss", "olmo2", "cohere2", "exaone4")
+_STREAMS = ("gemma3n",)
+_WINDOWED = (
+    *("llama", "phi3", "gemma2", "gemma3", *_STREAMS, "gpt-oss", "olmo2", "cohere2", "exaone4"),
+)
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
 _NEMOTRON_EXPERTS = ("nemotron_h_moe",)
@@ -24,7 +27,7 @@ _MIXTURES = (
 )
 _MULTIPLIED = ("granite", "granitemoe", "granitehybrid")
 _GEMMA = ("gemma2", "gemma3")
-_PATTERNED = (*_GEMMA, "olmo2", "exaone4")
+_PATTERNED = (*_GEMMA, *_STREAMS, "olmo2", "exaone4")
 #: With norms that take the mean off.
 _MEANS = ("command-r", "cohere2", "gptneox", "phi2", "stablelm", "starcoder2")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
@@ -134,7 +137,11 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.causal": Field(Treatment.REFUSED, "attention to later tokens", (True,)),
     "attention.temperature_length": refused("scores that depend on the position"),
     "attention.temperature_scale": refused("scores that depend on the position"),
-    "attention.shared_kv_layers": refused("layers that share keys and values"),
+    "attention.shared_kv_layers": obeyed(
+        "the last layers, which read keys and values of others; all after the 20th where it is "
+        "missing",
+        only=_STREAMS,
+    ),
     "attention.key_length_swa": refused("other heads in layers with a window"),
     "attention.value_length_swa": refused("other heads in layers with a window"),
     "attention.layer_norm_epsilon": obeyed(
@@ -155,8 +162,14 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         only=(*_ROUTED_NAMES, *_DELTA),
     ),
     "embedding_length_out": refused("an output of another width"),
-    "embedding_length_per_layer_input": refused("inputs by layer"),
-    "activation_sparsity_scale": refused("sparse activations"),
+    "embedding_length_per_layer_input": obeyed("width of the input of a layer", only=_STREAMS),
+    "activation_sparsity_scale": obeyed(
+        "by layer, how many standard deviations above their mean gates count; llama.cpp has 1.645 "
+        "in the first 10 layers, and deviations of samples",
+        only=_STREAMS,
+    ),
+    "altup.num_inputs": obeyed("residual streams", only=_STREAMS),
+    "altup.active_idx": obeyed("the stream that layers run on: the first", only=_STREAMS),
     "swiglu_clamp_exp": refused("clamped SwiGLU"),
     "swiglu_clamp_shexp": refused("clamped SwiGLU"),
     "swin_norm": refused("norms of another place"),

@@ -19,6 +19,7 @@ from tamiz_exporters.architectures import (
 )
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
+    Experts,
     LayerAttention,
     Mixer,
     NoMixer,
@@ -37,6 +38,8 @@ from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf
 from tamiz_exporters.mamba_weights import GGUF_MAMBA
 from tamiz_exporters.missing_architectures import MISSING
 from tamiz_exporters.mixture_traits import GGUF_EXPERTS, GGUF_UNGATED
+from tamiz_exporters.stream_fields import gguf_shared, gguf_streams, sharing
+from tamiz_exporters.stream_weights import GGUF_STREAMS
 
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
@@ -98,7 +101,6 @@ class GgufModel:
         if len(layers) == _SCALED_BY_HIDDEN.get(self.architecture):
             scale = (self.hidden / heads) ** -0.5
         score_cap, logit_cap = self._soft_caps()
-        mixture = self.traits.mixture
         self.config = DecoderConfig(
             heads=heads,
             kv_heads=kv_heads,
@@ -110,12 +112,11 @@ class GgufModel:
             score_cap=score_cap,
             logit_cap=logit_cap,
             activation=self._activation(activation),
-            experts=None
-            if mixture is None
-            else gguf_experts(of, mixture, self.hidden, len(layers), self._expert_layers(layers)),
+            experts=self._experts(layers),
             latent=latent,
             centred=self.traits.centred,
             parallel=self.traits.parallel and (of.given(_PARALLEL) is None or of.flag(_PARALLEL)),
+            streams=gguf_streams(of, self.hidden, len(layers)) if self.traits.streams else None,
             **multipliers,
         )
 
@@ -139,6 +140,7 @@ class GgufModel:
             "shortconv.conv",
             None if self.traits.delta is None else self.traits.delta.gguf,
             GGUF_MAMBA,
+            streams=GGUF_STREAMS,
             ignored=_ROTARY,
             beside=self._beside(),
         )
@@ -185,6 +187,13 @@ class GgufModel:
             return WITH_WINDOWS[self.architecture]
         return ARCHITECTURES[self.architecture]
 
+    def _experts(self, layers: tuple[Mixer, ...]) -> Experts | None:
+        """The mixture of experts of some layers."""
+        mixture, count = self.traits.mixture, len(layers)
+        if mixture is None:
+            return None
+        return gguf_experts(self.of, mixture, self.hidden, count, self._expert_layers(layers))
+
     def _expert_layers(self, layers: tuple[Mixer, ...]) -> list[int] | None:
         """Which layers are mixtures of experts, where a layer is one block."""
         if not self._one_block:
@@ -221,7 +230,7 @@ class GgufModel:
         if traits.logit_scale:
             return {"scale": 0.0, "logit_divisor": 1 / of.number("logit_scale", traits.logit_scale)}
         if not traits.multiplied:
-            return {"embedding_scale": embedding, "scale": 0.0}
+            return {"embedding_scale": embedding, "scale": traits.score_scale}
         return {
             "embedding_scale": of.number("embedding_scale", 0.0) or 1.0,
             "scale": of.number("attention.scale", 0.0),
@@ -326,6 +335,9 @@ class GgufModel:
             turns = narrow if traits.turns_in_windows and window else turns
             seen = window if narrow and window < self.context else 0
             layers.append(LayerAttention((local if narrow else rotary) if turns else None, seen))
+        if traits.streams:
+            shared = gguf_shared(of, count)
+            return sharing(layers, shared, "attention.shared_kv_layers", of.reject)
         return tuple(layers)
 
     def _turns(self) -> bool:

@@ -111,16 +111,30 @@ class GraphBuilder:
         return self.op("Mul", f"{name}/Mul", x, self.constant(factor, np.float32))
 
     def rms_norm(
-        self, name: str, x: ir.Value, epsilon: float, output: ir.Value | None = None
+        self,
+        module: str,
+        x: ir.Value,
+        epsilon: float,
+        output: ir.Value | None = None,
+        scope: str = "",
     ) -> ir.Value:
-        """w · x / sqrt(mean(x²) + ε)."""
+        """w · x / sqrt(mean(x²) + ε).
+
+        Args:
+            module: What the weight is called, see `weight`.
+            x: What is normed.
+            epsilon: ε.
+            output: The result, where it exists.
+            scope: What the nodes are called; by default as the weight.
+        """
+        name = scope or module
         square = self.op("Pow", f"{name}/Pow", x, self.constant(2.0, np.float32))
         mean = self.op("ReduceMean", f"{name}/ReduceMean", square, self.constant([-1]), keepdims=1)
         added = self.op("Add", f"{name}/Add", mean, self.constant(epsilon, np.float32))
         root = self.op("Sqrt", f"{name}/Sqrt", added)
         inverse = self.op("Div", f"{name}/Div", self.constant(1.0, np.float32), root)
         scaled = self.op("Mul", f"{name}/Mul", x, inverse)
-        return self.op("Mul", f"{name}/Mul_1", self.weight(name), scaled, output=output)
+        return self.op("Mul", f"{name}/Mul_1", self.weight(module), scaled, output=output)
 
     def layer_norm(
         self,

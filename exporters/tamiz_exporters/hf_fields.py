@@ -48,6 +48,19 @@ class Fields:
             self.reject(key, value, "a positive number")
         return value
 
+    def uniform(self, key: str, default: int | None = None) -> int:
+        """A positive integer, perhaps listed for every layer; see `positive`.
+
+        Raises:
+            TamizError: As `positive`, or it differs between layers.
+        """
+        listed = self.given(key)
+        if not isinstance(listed, list):
+            return self.positive(key, default)
+        if not listed or any(value != listed[0] for value in listed):
+            self.reject(key, listed, "one number in all layers")
+        return replace(self, values={key: listed[0]}).positive(key)
+
     def whole(self, key: str, default: int | None = None) -> int:
         """A whole number from 0 to 2^31; see `positive`.
 

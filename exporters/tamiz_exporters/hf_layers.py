@@ -3,8 +3,58 @@
 from __future__ import annotations
 
 from tamiz_exporters.architecture import Architecture
+from tamiz_exporters.decoder_config import LayerAttention, Mixer, ShortConvolution
+from tamiz_exporters.delta_fields import hf_delta_net
 from tamiz_exporters.hf_fields import Fields
-from tamiz_exporters.mamba_fields import hf_attending
+from tamiz_exporters.hf_rope import HfRope
+from tamiz_exporters.mamba_fields import hf_attending, hf_layers
+from tamiz_exporters.stream_fields import sharing
+
+
+def mixers(
+    of: Fields, traits: Architecture, rope: HfRope, hidden: int, count: int
+) -> tuple[Mixer, ...]:
+    """How each of so many layers mixes tokens.
+
+    Args:
+        of: The configuration.
+        traits: The architecture.
+        rope: The rotary embeddings.
+        hidden: Width of the residual stream.
+        count: Number of layers.
+
+    Raises:
+        TamizError: The configuration names other kinds of layers.
+    """
+    if (mamba := traits.mamba) is not None:
+        rotary = None if mamba.alone else rope.scaled()
+        return hf_layers(of, mamba, hidden, count, rotary)
+    if not all(attends := attending(of, traits, count)):
+        attention = LayerAttention(rope.scaled())
+        other = hf_delta_net(of) if traits.delta else _convolution(of)
+        return tuple(attention if at else other for at in attends)
+    reach, turns = windows(of, traits, count), turning(of, traits, count)
+    if traits.turns_in_windows and any(reach):
+        turns = [window > 0 for window in reach]
+    full = rope.scaled()
+    local = rope.local() if traits.local_unscaled else full
+    layers = tuple(
+        LayerAttention(
+            (local if window else full) if turn else None, window if window < rope.context else 0
+        )
+        for turn, window in zip(turns, reach, strict=True)
+    )
+    if not traits.streams:
+        return layers
+    key = "num_kv_shared_layers"
+    return sharing(layers, of.whole(key, 15), key, of.reject)
+
+
+def _convolution(of: Fields) -> ShortConvolution:
+    """The short convolution of a layer."""
+    if (taps := of.positive("conv_L_cache", 3)) < 2:
+        of.reject("conv_L_cache", taps, "at least 2")
+    return ShortConvolution(taps)
 
 
 def bidirectional(of: Fields) -> bool:

@@ -19,24 +19,24 @@ from tamiz_exporters.decoder_config import (
     Experts,
     Latent,
     LayerAttention,
-    Mixer,
-    ShortConvolution,
+    Streams,
 )
 from tamiz_exporters.decoder_weights import DecoderWeights, Names, tensor_with
-from tamiz_exporters.delta_fields import hf_delta_net
 from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.expert_weights import DOWN, ExpertNames
 from tamiz_exporters.hf_fields import Fields
-from tamiz_exporters.hf_layers import attending, bidirectional, turning, windows
+from tamiz_exporters.hf_layers import attending, bidirectional, mixers
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.hf_traits import read_traits, text_fields
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
-from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds, hf_layers
+from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
+from tamiz_exporters.stream_fields import hf_stream_shape
+from tamiz_exporters.stream_weights import hf_streams
 from tamiz_exporters.ternary_source import with_levels
 
 #: What begins the names of a decoder's weights: of a model with its head, without it, of one that
@@ -46,7 +46,10 @@ _PREFIXES = (
     *("backbone.", "gpt_neox."),
 )
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
-_BESIDE = r"mtp\.|(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|connector)\."
+_BESIDE = (
+    r"mtp\.|(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|connector|audio_tower"
+    r"|embed_vision|embed_audio)\."
+)
 #: Frequencies that old versions of transformers stored.
 _ROTARY = r".*\.rotary_emb\.inv_freq"
 _HEAD, _SCORE = "lm_head.weight", "score.weight"
@@ -104,7 +107,7 @@ class HfModel:
             kv_heads, head_dim = 1, latent.cached
         self._check_biases()
         self._rope = HfRope(of, self._traits, head_dim if latent is None else latent.rope)
-        layers = self._layers()
+        layers = mixers(of, self._traits, self._rope, self._hidden, self._count())
         self.context = self._rope.context
         multipliers = self._multipliers(head_dim)
         if latent is not None:
@@ -124,6 +127,7 @@ class HfModel:
             latent=latent,
             centred=self._traits.centred,
             parallel=self._traits.parallel and of.flag(_PARALLEL) is not False,
+            streams=self._streams(len(layers)),
             **multipliers,
         )
 
@@ -176,6 +180,7 @@ class HfModel:
             None if self._traits.delta is None else self._traits.delta.transformers,
             None if mamba is None else mamba.names,
             self._traits.by_head,
+            hf_streams(prefix) if self._traits.streams else None,
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )
@@ -219,6 +224,12 @@ class HfModel:
             )
         weight = find_tensor(self.folder, name, (vocabulary, self._hidden))
         return score_weight(weight, tokens, 1 / self.config.logit_divisor)
+
+    def _streams(self, layers: int) -> Streams | None:
+        """The residual streams, where there are several."""
+        if not self._traits.streams:
+            return None
+        return hf_stream_shape(self._of, self._hidden, layers)
 
     def _experts(self, layers: int) -> Experts | None:
         """The mixture of experts of some layers."""
@@ -315,7 +326,9 @@ class HfModel:
         if not self._traits.multiplied:
             scalar = of.given("query_pre_attn_scalar") is not None
             return {
-                "scale": of.number("query_pre_attn_scalar") ** -0.5 if scalar else 0.0,
+                "scale": of.number("query_pre_attn_scalar") ** -0.5
+                if scalar
+                else self._traits.score_scale,
                 "embedding_scale": self._hidden**0.5 if self._traits.scales_embedding else 1.0,
             }
         return {
@@ -343,7 +356,7 @@ class HfModel:
             experts = self.config.experts
             mixed = experts is not None and len(experts.layers) == len(self.config.layers)
             # A model of experts alone need not say it.
-            return of.positive(self._traits.ffn_key, 1 if mixed else None)
+            return of.uniform(self._traits.ffn_key, 1 if mixed else None)
         key = "block_ff_dim" if of.given("block_ff_dim") is not None else "intermediate_size"
         width = of.positive(key)
         if of.flag("block_auto_adjust_ff_dim") is False:
@@ -351,33 +364,3 @@ class HfModel:
         width = int(of.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
         unit = of.positive("block_multiple_of", 256)
         return -(-width // unit) * unit
-
-    def _layers(self) -> tuple[Mixer, ...]:
-        """How each layer mixes tokens."""
-        count = self._count()
-        if (mamba := self._traits.mamba) is not None:
-            rotary = None if mamba.alone else self._rope.scaled()
-            return hf_layers(self._of, mamba, self._hidden, count, rotary)
-        if not all(attends := attending(self._of, self._traits, count)):
-            attention = LayerAttention(self._rope.scaled())
-            other = hf_delta_net(self._of) if self._traits.delta else self._convolution()
-            return tuple(attention if at else other for at in attends)
-        reach = windows(self._of, self._traits, count)
-        turns = turning(self._of, self._traits, count)
-        if self._traits.turns_in_windows and any(reach):
-            turns = [window > 0 for window in reach]
-        full = self._rope.scaled()
-        local = self._rope.local() if self._traits.local_unscaled else full
-        return tuple(
-            LayerAttention((local if window else full) if turn else None, self._narrow(window))
-            for turn, window in zip(turns, reach, strict=True)
-        )
-
-    def _convolution(self) -> ShortConvolution:
-        """The short convolution of a layer."""
-        if (taps := self._of.positive("conv_L_cache", 3)) < 2:
-            self._of.reject("conv_L_cache", taps, "at least 2")
-        return ShortConvolution(taps)
-
-    def _narrow(self, window: int) -> int:
-        return window if window < self._rope.context else 0

@@ -13,5 +13,5 @@ MISSING = {
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
     **dict.fromkeys(("gpt2", "bloom", "falcon"), _MEANS),
     "opt": _MEANS,
-    **dict.fromkeys(("gemma3n", "gemma4"), "embeddings of each layer"),
+    "gemma4": "heads of two sizes, and keys that are values",
 }

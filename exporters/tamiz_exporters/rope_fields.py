@@ -33,7 +33,9 @@ ROPE_FIELDS: dict[str, Field] = {
     "short_factor": obeyed("of longrope"),
     "long_factor": obeyed("of longrope, where a run reaches beyond the original context"),
     "full_attention": obeyed("the embedding of these layers"),
-    "sliding_attention": obeyed_by(["gemma3_text", "olmo3"], "the embedding of these layers"),
+    "sliding_attention": obeyed_by(
+        ["gemma3_text", "gemma3n_text", "olmo3"], "the embedding of these layers"
+    ),
     "mrope_section": _OF_TEXT,
     "mrope_interleaved": _OF_TEXT,
     **no_effect("says how the model was trained", "finetuned"),

@@ -14,6 +14,8 @@ from kit.latents import LATENTS
 from kit.mamba_gguf import write_gguf as write_mamba
 from kit.mambas import MAMBAS, random_mamba
 from kit.mixtures import MIXTURES
+from kit.streams import random_streams
+from kit.streams import write_gguf as write_streams
 from tamiz.building.build import build
 from tamiz.building.options import Options
 from tamiz.files.bundle import Bundle
@@ -105,6 +107,11 @@ def write_nemotron_h_moe(path: Path, linears: gguf.GGMLQuantizationType) -> None
     write_mamba(path, random_mamba(**MAMBAS["nemotron h MoE"]), linears)
 
 
+def write_gemma3n(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Gemma 3n: several residual streams, layers that share keys and values."""
+    write_streams(path, random_streams(window=150), linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -137,6 +144,8 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "nemotron-h": (Kind.Q8_0, {}, write_nemotron_h),
     "nemotron-h moe": (Kind.Q8_0, {}, write_nemotron_h_moe),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
+    "gemma3n": (Kind.Q8_0, {}, write_gemma3n),
+    "gemma3n kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma3n),
     "deepseek": (Kind.Q8_0, {}, write_deepseek),
     "minicpm3": (Kind.Q4_1, {}, write_minicpm3),
     "bitnet": (Kind.TQ2_0, {}, write_bitnet),
