@@ -46,6 +46,7 @@ def _as_dict(surveyed: Survey) -> dict[str, Any]:
         "bundle": str(surveyed.bundle.path),
         "kind": surveyed.bundle.manifest.kind,
         "bytes": surveyed.bundle.size,
+        "cache_bytes_per_token": surveyed.bytes_of_a_token,
         "nodes": len(surveyed.model.graph),
         "recognised": dict(surveyed.recognised),
         "experts": {"bytes": experts.stored, "read_per_token": experts.read},
@@ -64,6 +65,8 @@ def _print(surveyed: Survey) -> None:
         click.echo(sampling)
     for line in _text_lines(surveyed):
         click.echo(line)
+    if kept := surveyed.bytes_of_a_token:
+        click.echo(f"cache: {size(kept)} per token of a sequence")
     if not surveyed.reads_tokens:
         click.echo("inputs, for --sample: " + ", ".join(_inputs(surveyed)))
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -98,6 +99,18 @@ class Survey:
         tensor = self.model.graph.initializers[site.weight].const_value
         assert tensor is not None
         return int(tensor.nbytes)
+
+    @property
+    def bytes_of_a_token(self) -> int:
+        """Bytes that a token adds to what the graph keeps of a sequence; 0 of an encoder."""
+        total = 0
+        for value in self.model.graph.inputs:
+            if not (value.name or "").startswith(PAST) or value.shape is None or not value.dtype:
+                continue
+            sizes = [size for size in value.shape if isinstance(size, int)]
+            if len(value.shape) - len(sizes) == 2:  # batch and tokens; others are of fixed size
+                total += math.prod(sizes) * value.dtype.bitwidth // 8
+        return total
 
     def cache_bytes(self, site: Site) -> int:
         """Bytes of keys and values that the site keeps of a token; 0 where it is no attention."""

@@ -150,6 +150,7 @@ def test_inspect_shows_sites_within_80_columns(tiny_dense: Path) -> None:
     text = ok("inspect", tiny_dense)
     assert "layers.0-1.ffn_down" in text
     assert "2 Attention" in text
+    assert "cache: 512 B per token of a sequence" in text
     assert max(map(len, text.splitlines())) <= 100
 
 

@@ -15,6 +15,7 @@ from kit.latents import LATENTS
 from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
 from tamiz.survey.export import export
+from tamiz.survey.survey import survey
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.hf_model import HfModel
@@ -67,6 +68,7 @@ def test_all_heads_share_what_is_cached(tmp_path: Path, plugins: Plugins) -> Non
     shape = pasts["past_key_values.0.key"].shape
     assert shape is not None
     assert (shape[1], shape[3]) == (1, 32 + 16)
+    assert survey(bundle, plugins).bytes_of_a_token == 3 * (32 + 16) * 4
 
 
 def test_yarn_without_a_scale_stretches_scores_as_llama_cpp_does(tmp_path: Path) -> None:

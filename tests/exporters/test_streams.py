@@ -27,6 +27,7 @@ from tamiz.planning.plan import choose
 from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.survey.export import export
+from tamiz.survey.survey import survey
 from tamiz_exporters.gguf_config import hf_config
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
@@ -141,6 +142,7 @@ def test_layers_that_share_have_no_cache_and_are_fused(tmp_path: Path, plugins: 
     options = Options(max_dppl=None)
     build(dense.path, tmp_path / "built", choose(plugins.techniques(), {}), plugins, options)
     graph = ir.load(tmp_path / "built" / "model.onnx").graph
+    assert survey(dense, plugins).bytes_of_a_token == 4 * 2 * (2 * 16) * 4
     keys = [value.name for value in graph.inputs if (value.name or "").endswith(".key")]
     assert keys == [f"past_key_values.{layer}.key" for layer in range(4)]
     programs = [n.attributes.get_string("program", "") for n in graph if n.op_type == "Fused"]
