@@ -202,7 +202,7 @@ CONFIG_FIELDS: dict[str, Field] = {
         "the last layers, which read keys and values of others", only=_STREAMS
     ),
     **no_effect("the weights have the number of tokens", "vocab_size_per_layer_input"),
-    **no_effect("training only", "altup_coef_clip"),
+    **no_effect("training only", "altup_coef_clip", "altup_lr_multiplier"),
     "eos_token_id": obeyed("one of the ends"),
     "bos_token_id": obeyed("where generation_config.json is missing"),
     "pad_token_id": obeyed("where generation_config.json is missing"),

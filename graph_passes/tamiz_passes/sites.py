@@ -47,10 +47,10 @@ _ELEMENTWISE = _NONLINEAR | {"Add", "Sub", "Mul", "Div", "Pow", "Cast", "Clip", 
 
 _LAYER_NAME = re.compile(r"(?:layers|layer|blocks|block|blk|h)[./](\d+)[./]")
 _CACHE = re.compile(re.escape(KEY_VALUES) + r"([0-9]+)\.(key|value)")
-#: What follows the layer in the name of a linear that is no part of attention or feed-forward:
-#: around a convolution or a recurrence, and of the gate on what attention gives.
+#: What follows the layer in the name of a linear that is no part of attention or feed-forward.
 _OTHER = re.compile(
-    r"((?:conv|linear_attn|mamba)[./].+?|self_attn[./]output_gate)/(?:\w*MatMul|Gemm)(?:_\d+)?$"
+    r"((?:conv|linear_attn|mamba|laurel)[./].+?|self_attn[./]output_gate"
+    r"|per_layer_(?:input_gate|projection))/(?:\w*MatMul|Gemm)(?:_\d+)?$"
 )
 #: What follows the layer in the name of a linear's node.
 _REST = re.compile(r"(.+?)/(?:MatMul|Gemm)(?:_\d+)?$")
