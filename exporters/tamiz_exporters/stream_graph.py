@@ -229,7 +229,9 @@ class StreamGraph(DecoderGraph):
         return self._part(name, streams, 0)
 
     def _part(self, name: str, streams: ir.Value, number: int) -> ir.Value:
-        return self.op("Gather", f"{name}/Gather", streams, self.constant(number), axis=2)
+        begin, end, axis = (self.constant([at]) for at in (number, number + 1, 2))
+        part = self.op("Slice", f"{name}/Slice", streams, begin, end, axis)
+        return self.op("Squeeze", f"{name}/Squeeze", part, axis)
 
     def _stacked(self, name: str, streams: list[ir.Value]) -> ir.Value:
         axis = self.constant([2])

@@ -13,6 +13,8 @@ import onnx_ir as ir
 import pytest
 
 from kit import tiny_gguf
+from kit.latents import LATENTS
+from kit.streams import random_streams, write_gguf
 from tamiz.api.site import Site, SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.plugins import load
@@ -304,7 +306,26 @@ def capped(tmp_path: Path) -> Survey:
     return survey(export(source, tmp_path / "gemma2", load(), "float32"), load())
 
 
-@pytest.mark.parametrize("kind", ["tiny", "capped"])
+@pytest.fixture
+def latent(tmp_path: Path) -> Survey:
+    """Keys that are values, too."""
+    tiny_gguf.write(tmp_path / "plm.gguf", tiny_gguf.random_model(**LATENTS["plm"]))
+    dense = export(str(tmp_path / "plm.gguf"), tmp_path / "plm", load(), "float32")
+    return survey(dense, load())
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Survey:
+    """Several residual streams, and layers that read the keys and values of others.
+
+    Without gates that are cut: differences cross the cut.
+    """
+    write_gguf(tmp_path / "gemma3n.gguf", random_streams(loud=0.3, sparsity=()))
+    dense = export(str(tmp_path / "gemma3n.gguf"), tmp_path / "gemma3n", load(), "float32")
+    return survey(dense, load())
+
+
+@pytest.mark.parametrize("kind", ["tiny", "capped", "latent", "streams"])
 def test_the_way_back_through_a_whole_decoder(
     kind: str, request: pytest.FixtureRequest, monkeypatch: Any
 ) -> None:

@@ -22,6 +22,8 @@ from tamiz.survey.backward.node import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+#: Inputs: k, v, and what is kept of both.
+_K, _V, _PASTS = 1, 2, (3, 4)
 #: Attributes of an attention over all keys, or over a window of the last ones.
 _PLAIN = {"num_heads", "kv_heads", "scale", "softcap", "rotary_scale", "window", "sinks"}
 
@@ -31,18 +33,19 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
 
     With a soft cap c, c · tanh(scores / c) are the scores. The sink of a head joins the sum of its
     softmax, and has no value.
+    Without v the values are the keys; without k both are those that another attention keeps.
     With a window W a query sees the last W keys and the first ones, as many as there are sinks.
     """
     own = attributes_of(node)
     if set(own) - _PLAIN:
         raise UnknownOpError(f"{node.name} with {', '.join(sorted(set(own) - _PLAIN))}")
     heads, kv_heads = own["num_heads"], own["kv_heads"]
-    q, k, v = (read(node, i, values) for i in range(3))
+    q = read(node, 0, values)
     tokens, dim = q.size // q.shape[-1], q.shape[-1] // heads
     scale, cap = np.float32(own.get("scale") or dim**-0.5), np.float32(own.get("softcap", 0.0))
     turn = _Turn(node, tokens, own.get("rotary_scale", 1.0))
     queries = turn(q.reshape(tokens, heads, dim))
-    keys, of_values = turn(k.reshape(tokens, kv_heads, dim)), v.reshape(tokens, kv_heads, dim)
+    keys, of_values = _keys_and_values(node, values, turn, (tokens, kv_heads, dim))
     g = g_y.reshape(tokens, heads, dim)
     g_q, g_k, g_v = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(of_values)
     sink = input_of(node, "head_sink")
@@ -69,7 +72,39 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
         of_score = slope * p * (of_p - (of_p * p).sum(axis=1, keepdims=True))
         g_q[:, head] = of_score @ keys[:, shared]
         g_k[:, shared] += of_score.T @ queries[:, head]
-    return [turn.back(g_q).reshape(q.shape), turn.back(g_k).reshape(k.shape), g_v.reshape(v.shape)]
+    g_q = turn.back(g_q).reshape(q.shape)
+    return [g_q, *_at_keys_and_values(node, values, g_k, g_v, turn, states)]
+
+
+def _keys_and_values(
+    node: ir.Node, values: Values, turn: _Turn, shape: tuple[int, ...]
+) -> tuple[Float, Float]:
+    """Keys, turned, and values, ``[tokens, heads, D]``, which may be those of another attention."""
+    if not has_input(node, _K):
+        kept = [read(node, i, values)[0].swapaxes(0, 1) for i in _PASTS if has_input(node, i)]
+        return kept[0], kept[-1]
+    keys = turn(read(node, _K, values).reshape(shape))
+    return keys, read(node, _V, values).reshape(shape) if has_input(node, _V) else keys
+
+
+def _at_keys_and_values(
+    node: ir.Node,
+    values: Values,
+    g_k: Float,
+    g_v: Float,
+    turn: _Turn,
+    states: tuple[Float | None, ...],
+) -> Gradients:
+    """The gradients at the inputs behind q, with what others make of what is kept."""
+    if not (has_input(node, _V) or has_input(node, _PASTS[1])):  # values are the keys
+        g_k, g_v = g_k + g_v, np.zeros_like(g_v)
+    if not has_input(node, _K):
+        return [None, None, *(g.swapaxes(0, 1)[None] for g in (g_k, g_v))]
+    for total, state in zip((g_k, g_v), states, strict=False):
+        if state is not None:
+            total += state[0].swapaxes(0, 1)
+    shape = read(node, _K, values).shape
+    return [turn.back(g_k).reshape(shape), g_v.reshape(shape) if has_input(node, _V) else None]
 
 
 class _Turn:

@@ -222,6 +222,28 @@ def relu(node: ir.Node, values: Values, g: Float) -> Gradients:
     return [g * (read(node, 0, values) > 0)]
 
 
+def larger(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = max(a, b), element by element."""
+    if len(node.inputs) != 2:
+        raise UnknownOpError(f"{node.name} of {len(node.inputs)} operands")
+    a, b = (read(node, i, values) for i in range(2))
+    return [like(g * (a >= b), a.shape), like(g * (a < b), b.shape)]
+
+
+def mean(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = the mean over axes, which are kept."""
+    if not node.attributes.get_int("keepdims", 1) or not has_input(node, 1):
+        raise UnknownOpError(f"{node.name}, whose axes are not kept")
+    x, axes = read(node, 0, values), tuple(constant(node.inputs[1]).tolist())
+    count = np.prod([x.shape[axis] for axis in axes])
+    return [np.broadcast_to(g / np.float32(count), x.shape)]
+
+
+def root(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = sqrt(x)."""
+    return [g / (2 * np.sqrt(read(node, 0, values)))]
+
+
 def same(node: ir.Node, values: Values, g: Float) -> Gradients:
     """y = x."""
     return [g]

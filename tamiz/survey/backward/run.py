@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tamiz.interface.states import PAST
 from tamiz.survey.backward import (
     attention,
     experts,
@@ -55,13 +56,16 @@ _OPS = {
     ("", "MatMul"): _Op(products.matmul, (0, 1)),
     ("", "Mul"): _Op(ops.mul, (0, 1)),
     ("", "Neg"): _Op(ops.neg),
+    ("", "Max"): _Op(ops.larger, (0, 1)),
     ("", "Pow"): _Op(ops.power, (0,)),
+    ("", "ReduceMean"): _Op(ops.mean, (0, 1)),
     ("", "Relu"): _Op(ops.relu, (0,)),
     ("", "Reshape"): _Op(ops.reshaped, (0,)),
     ("", "Sigmoid"): _Op(ops.sigmoid, (0,)),
     ("", "Slice"): _Op(ops.cut, (0, 1, 2, 3, 4)),
     ("", "Softmax"): _Op(ops.softmax, (0,)),
     ("", "Split"): _Op(ops.split, (0, 1), needs_first=False),
+    ("", "Sqrt"): _Op(ops.root, (0,)),
     ("", "Squeeze"): _Op(ops.reshaped, (0,)),
     ("", "Sub"): _Op(ops.sub, (0, 1)),
     ("", "Tanh"): _Op(ops.tanh, (0,)),
@@ -69,7 +73,7 @@ _OPS = {
     ("", "Transpose"): _Op(ops.transpose),
     ("", "Unsqueeze"): _Op(ops.reshaped, (0,)),
     ("", "Where"): _Op(ops.choose, (0, 1, 2)),
-    ("tamiz", "Attention"): _Op(attention.attention, (0, 1, 2)),
+    ("tamiz", "Attention"): _Op(attention.attention, (0, 1, 2, 3, 4)),
     ("tamiz", "BlockGather"): _Op(ops.stop, needs_first=False),
     ("tamiz", "BlockMatMul"): _Op(products.block_matmul),
     ("tamiz", "ExpertMatMul"): _Op(experts.expert_matmul, (0, 2)),
@@ -173,7 +177,11 @@ def wanted(node: ir.Node) -> list[str]:
     if op is None or of_number or products.has_weight(node):
         return []
     given = (node.inputs[i] for i in op.reads if i < len(node.inputs))
-    return [v.name for v in given if v is not None and v.name and v.const_value is None]
+    return [
+        v.name
+        for v in given
+        if v is not None and v.name and v.const_value is None and not v.name.startswith(PAST)
+    ]
 
 
 def dependent(nodes: Sequence[ir.Node], sites: Collection[str]) -> set[str]:
