@@ -171,7 +171,7 @@ class _Build:
                 domains=self._domains(course.calibration),
                 decisions=decisions,
                 refused=course.refused(decisions),
-                notes=[*surveyed.notes, *notes, *written.notes],
+                notes=[*notes, *written.notes],
                 constant_bytes=(constant_bytes(surveyed.model), written.constant_bytes),
                 check=check,
                 gate=gate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,12 @@ def command(ctx: click.Context, directory: Path, as_json: bool) -> None:
     operators that tamiz recognised in the graph, and why other nodes stay unchanged.
     """
     from tamiz.files.bundle import Bundle
-    from tamiz.survey.survey import survey
+    from tamiz.survey.survey import recognised, survey
 
-    surveyed = survey(Bundle.open(directory), plugins(ctx))
+    installed = plugins(ctx)
+    surveyed = survey(Bundle.open(directory), installed)
+    ops, notes = recognised(surveyed, installed)
+    surveyed = replace(surveyed, recognised=ops, notes=notes)
     if as_json:
         print_json(_as_dict(surveyed))
     else:

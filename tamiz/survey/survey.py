@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from tamiz.interface.states import PAST, reads_texts
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from tamiz.api.passes import Note, Phase
+    from tamiz.api.passes import GraphPass, Note, Phase
     from tamiz.plugins import Plugins
 
 
@@ -154,10 +154,42 @@ def survey(bundle: Bundle, plugins: Plugins) -> Survey:
     return Survey(bundle, model, tuple(sites), (*notes, *more), recognised)
 
 
+def recognised(surveyed: Survey, plugins: Plugins) -> tuple[Counter[str], tuple[Note, ...]]:
+    """What a build recognises beside the sites, whatever techniques it applies.
+
+    Returns:
+        Nodes of each op of the domain `tamiz`, and why other nodes stay as they are. Notes on sites
+        are left out, as are passes that fuse what techniques have made of them.
+    """
+    from tamiz.api.passes import Phase
+
+    model = surveyed.model.clone()
+    passes = [p for p in plugins.passes(Phase.FUSE) if "ops-final" not in p.needs]
+    sites = {site.node for site in surveyed.sites}
+    notes = [note for note in _run(passes, model) if note.node not in sites]
+    ops = Counter(node.op_type for node in model.graph if node.domain == DOMAIN)
+    return ops, (*unchanged(surveyed, model), *notes)
+
+
+def unchanged(surveyed: Survey, model: ir.Model) -> tuple[Note, ...]:
+    """Notes of the survey on nodes that are still in `model`, which was made of its graph."""
+    gone = _names(surveyed.model) - _names(model)
+    return tuple(note for note in surveyed.notes if note.node not in gone)
+
+
+def _names(model: ir.Model) -> set[str]:
+    """What notes call the nodes of a graph; see `GraphPass.note`."""
+    return {node.name or node.op_type for node in model.graph.all_nodes()}
+
+
 def run_passes(model: ir.Model, plugins: Plugins, phase: Phase) -> list[Note]:
     """Runs the graph passes of one phase in place and returns their notes."""
+    return _run(plugins.passes(phase), model)
+
+
+def _run(passes: Iterable[type[GraphPass]], model: ir.Model) -> list[Note]:
     notes: list[Note] = []
-    for graph_pass in plugins.passes(phase):
+    for graph_pass in passes:
         with blaming(f"graph pass {graph_pass.name}"):
             instance = graph_pass()
             instance(model)

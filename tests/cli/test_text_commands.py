@@ -70,6 +70,17 @@ def test_inspect_speaks_of_texts(tmp_path: Path) -> None:
     )
 
 
+def test_what_a_build_recognises_is_not_called_unchanged(tmp_path: Path) -> None:
+    dense, built = write_transformer(tmp_path / "dense"), tmp_path / "built"
+    found = json.loads(ok("inspect", dense, "--json"))
+    assert found["recognised"]["TextAttention"] > 0
+    ok("build", dense, "-o", built, "--min-cosine=off")
+    names = {note["pass_name"] for note in found["notes"]}
+    names |= {note.pass_name for note in bundle_report(Bundle.open(built)).notes}
+    # A search for the attention of decoders, which comes first, refused their nodes.
+    assert not names & {"attention", "swiglu", "sites"}
+
+
 def test_a_build_without_a_calibration_has_8_bits(tmp_path: Path) -> None:
     ok("build", write_transformer(tmp_path / "dense"), "-o", tmp_path / "built")
     report = bundle_report(Bundle.open(tmp_path / "built"))

@@ -22,7 +22,7 @@ from tamiz.interface.states import PAST
 from tamiz.interface.switches import is_switch
 from tamiz.planning.choice import Choice
 from tamiz.planning.plan import Plan
-from tamiz.survey.survey import Survey, reading, run_passes
+from tamiz.survey.survey import Survey, reading, run_passes, unchanged
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -48,7 +48,7 @@ class Written:
     """What a written model is.
 
     Attributes:
-        notes: What passes of the phase `fuse` left as it was.
+        notes: What passes of both phases left as it was.
         constant_bytes: Bytes of all constants.
         kv_cache: As the manifest names it.
         equal_runs: As the manifest names it.
@@ -115,7 +115,7 @@ def write_model(
                     node.metadata_props[metadata.UNSAFE] = mark
     if checked:
         check_products(survey, model, (p.site for p in plan.sites if p.site.id in accepted))
-    notes = run_passes(model, plugins, Phase.FUSE)
+    notes = (*run_passes(model, plugins, Phase.FUSE), *unchanged(survey, model))
     kv_cache = "shared" if _shares_kv_cache(model) else "exact"
     equal_runs = kv_cache == "shared" and all(map(_equal_in_runs, model.graph))
     with reading(survey.bundle):
@@ -123,7 +123,7 @@ def write_model(
     _copy_companions(survey.bundle, folder)
     used = [attempt.choice.technique for attempts in accepted.values() for attempt in attempts]
     steps = frozenset(technique.name for technique in used if technique.decode_only)
-    return Written(tuple(notes), constant_bytes(model), kv_cache, equal_runs, steps, left)
+    return Written(notes, constant_bytes(model), kv_cache, equal_runs, steps, left)
 
 
 def _copy_companions(dense: Bundle, folder: Path) -> None:
