@@ -1,6 +1,6 @@
 """Transformer models, faster and smaller on CPUs, inside plain ONNX Runtime.
 
-``tamiz.load`` opens a bundle for a program; see `tamiz.inference`. ``from tamiz import Technique``
+``tamiz.load`` opens a model for a program; see `tamiz.inference`. ``from tamiz import Technique``
 gives any name of `tamiz.api`. Importing `tamiz` alone stays light.
 """
 
@@ -23,7 +23,7 @@ _FOR_PROGRAMS = {
     "EmbeddingModel": "inference.embedding_model",
     "LanguageModel": "inference.language_model",
     "TamizError": "files.errors",
-    "load": "inference.load",
+    "load": "loading",
 }
 
 

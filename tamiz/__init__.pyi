@@ -5,8 +5,8 @@ from tamiz.inference.completion_stream import CompletionStream as CompletionStre
 from tamiz.inference.conversation import Conversation as Conversation
 from tamiz.inference.embedding_model import EmbeddingModel as EmbeddingModel
 from tamiz.inference.language_model import LanguageModel as LanguageModel
-from tamiz.inference.load import load as load
 from tamiz.inference.results import Completion as Completion
+from tamiz.loading import load as load
 
 __version__: str
 

@@ -35,12 +35,14 @@ _OPTIONS = (
         envvar="TAMIZ_WITHOUT",
         show_envvar=True,
         metavar="NAME,…",
-        help="Techniques of DIR to switch off: the command computes what a bundle without them "
-        "computes. 'auto' measures steps and switches off what makes them slower, so that answers "
-        "depend on the machine; 'eval' refuses it.",
+        help="Techniques of the bundle to switch off: the command computes what a bundle without "
+        "them computes. 'auto' measures steps and switches off what makes them slower, so that "
+        "answers depend on the machine; 'eval' refuses it.",
     ),
     click.option(
-        "--metrics", is_flag=True, help="Also print what each technique of DIR did in the runs."
+        "--metrics",
+        is_flag=True,
+        help="Also print what each technique did in the runs.",
     ),
     click.option(
         "--metrics-by-layer", is_flag=True, help="As --metrics, with the values of each layer."

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from tamiz.cli._options import PATH, Workers, directory, refuse_given
+from tamiz.cli._options import PATH, Workers, refuse_given
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._running import Running, running_options, switched_off_line
+from tamiz.cli._sources import bundle_at, source
 from tamiz.cli._techniques import plugins
 from tamiz.runtime.speculation.settings import MODES
 
@@ -37,8 +38,10 @@ def lengths(text: str) -> tuple[int, ...]:
 
 
 @click.command("bench")
-@directory
-@click.option("--against", type=PATH, help="Bundle to compare DIR with; rounds of both alternate.")
+@source
+@click.option(
+    "--against", type=PATH, help="Bundle to compare MODEL with; rounds of both alternate."
+)
 @click.option(
     "--context",
     "contexts",
@@ -51,8 +54,8 @@ def lengths(text: str) -> tuple[int, ...]:
 @click.option(
     "--sweep",
     metavar="TECHNIQUE.FIELD=V,…",
-    help="Build the dense bundle DIR with each value, as in kwta.k=0.9,0.8. Plots speed over Δppl "
-    "(relative increase in perplexity).",
+    help="Build the dense bundle MODEL with each value, as in kwta.k=0.9,0.8. Plots speed over "
+    "Δppl (relative increase in perplexity).",
 )
 @click.option("--text", type=PATH, help="With --sweep: UTF-8 text on which Δppl is measured.")
 @click.option("--output", "-o", type=PATH, help="With --sweep: new folder for bundles and plot.")
@@ -64,7 +67,7 @@ def lengths(text: str) -> tuple[int, ...]:
     type=click.Choice(MODES),
     default="off",
     show_default=True,
-    help="Decode DIR with guessed tokens, as in 'tamiz run'; the bundle of --against decodes one "
+    help="Decode MODEL with guessed tokens, as in 'tamiz run'; the bundle of --against decodes one "
     "token per run. The prompt is random, so your text may repeat more or less than it.",
 )
 @click.option("--threads", type=Workers(), default=2, show_default=True, help="Number of threads.")
@@ -73,7 +76,7 @@ def lengths(text: str) -> tuple[int, ...]:
 @click.pass_context
 def command(
     ctx: click.Context,
-    directory: Path,
+    path: Path,
     against: Path | None,
     contexts: tuple[int, ...] | None,
     sweep: str | None,
@@ -87,8 +90,9 @@ def command(
 ) -> None:
     """Measure speed, memory and load time.
 
-    DIR is the bundle. Each speed is the median over rounds, with its spread. A warning says if
-    other programs kept the processor busy.
+    MODEL is a bundle, a .gguf file or a folder that 'tamiz export' reads; one that is no bundle is
+    built once, as 'tamiz serve' does it. Each speed is the median over rounds, with its spread. A
+    warning says if other programs kept the processor busy.
     """
     from tamiz.evaluation.bench import CONTEXTS, bench
     from tamiz.files.bundle import Bundle
@@ -104,15 +108,16 @@ def command(
                 f"--context: found {1 + len(more)} lengths, expected one with --sweep; try "
                 f"--context {context}"
             )
-        return _sweep(ctx, directory, sweep, text, output, calibration, context, threads, as_json)
+        return _sweep(ctx, path, sweep, text, output, calibration, context, threads, as_json)
     if text or output or calibration:
         raise click.UsageError("--text, --output and --calibration belong to --sweep")
     needs_decoder = "--metrics" if running.metrics else None
     if speculate != "off":
         needs_decoder = "--speculate"
+    bundle = bundle_at(path)
     with status("memory bandwidth") as progress:
         report = bench(
-            directory,
+            bundle,
             against,
             contexts,
             threads,
@@ -121,12 +126,12 @@ def command(
             running.without,
             needs_decoder,
         )
-    counted = running.counted(ctx, Bundle.open(directory), report.pop("counts"))
+    counted = running.counted(ctx, Bundle.open(bundle), report.pop("counts"))
     _warn(report)
     if as_json:
         print_json({**report, **(counted.json() if counted else {})})
         return
-    _print(report, directory, against)
+    _print(report, bundle, against)
     if counted:
         counted.print()
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._generation import Generation, generation_options, stdin
-from tamiz.cli._options import directory
 from tamiz.cli._output import print_answer
 from tamiz.cli._progress import status
 from tamiz.cli._running import GainsOutput, Running, running_options
+from tamiz.cli._sources import bundle_at, source
 from tamiz.files.errors import TamizError, did_you_mean, naming, printable
 
 if TYPE_CHECKING:
@@ -36,30 +36,32 @@ COMMANDS = {
 
 
 @click.command("chat")
-@directory
+@source
 @generation_options
 @running_options
 @click.pass_context
 def command(
     ctx: click.Context,
-    directory: Path,
+    path: Path,
     generation: Generation,
     threads: int | None,
     running: Running,
 ) -> None:
-    """Chat with a bundle.
+    """Chat with a model.
 
-    DIR is the bundle. In a terminal, Up recalls earlier lines, a pasted text may have several
-    lines, Ctrl-C stops an answer, and Ctrl-D ends the chat. /help lists the commands.
+    MODEL is a bundle, a .gguf file or a folder that 'tamiz export' reads; one that is no bundle is
+    built once, as 'tamiz serve' does it. In a terminal, Up recalls earlier lines, a pasted text may
+    have several lines, Ctrl-C stops an answer, and Ctrl-D ends the chat. /help lists the commands.
 
     Without a terminal each line of stdin is one message. The exit code is 2 if a message could
     not be answered. When the context is full, the oldest turns are dropped.
     """
     from tamiz.inference.language_model import LanguageModel
 
-    with status(f"load {directory}"):
+    bundle = bundle_at(path)
+    with status(f"load {bundle}"):
         door = LanguageModel.load(
-            directory, threads=threads, without=running.without, speculation=generation.speculate
+            bundle, threads=threads, without=running.without, speculation=generation.speculate
         )
         conversation = door.chat(
             generation.system,

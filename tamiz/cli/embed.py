@@ -6,15 +6,16 @@ from pathlib import Path
 
 import click
 
-from tamiz.cli._options import directory, threads
+from tamiz.cli._options import threads
 from tamiz.cli._output import print_json
 from tamiz.cli._progress import progress_bar
+from tamiz.cli._sources import bundle_at, source
 from tamiz.cli._texts import batch_size, counted, read_lines, speed_json, speed_text
 
 
 @click.command("embed")
-@directory
-@click.argument("source", metavar="FILE")
+@source
+@click.argument("file", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print the embeddings and speed as JSON.")
 @click.option(
     "--npy",
@@ -34,8 +35,8 @@ from tamiz.cli._texts import batch_size, counted, read_lines, speed_json, speed_
 )
 @threads
 def command(
-    directory: Path,
-    source: str,
+    path: Path,
+    file: str,
     as_json: bool,
     npy: Path | None,
     batch_size: int,
@@ -47,7 +48,8 @@ def command(
 ) -> None:
     """Compute the embedding of each line of a file.
 
-    DIR is the bundle of an encoder. FILE has one text a line; - reads stdin.
+    MODEL is an encoder: a bundle, or a folder that 'tamiz export' reads, which is built once, as
+    'tamiz serve' does it. FILE has one text a line; - reads stdin.
     """
     from tamiz.files.outputs import check_output
     from tamiz.inference.embedding_model import EmbeddingModel
@@ -57,10 +59,10 @@ def command(
     if prompt is not None and prompt_name is not None:
         raise click.UsageError("--prompt and --prompt-name exclude each other")
     if npy is not None:
-        inputs = [directory] if source == "-" else [directory, Path(source)]
+        inputs = [path] if file == "-" else [path, Path(file)]
         check_output(npy, "a NumPy file", _is_npy, inputs)
-    texts = read_lines(source)
-    model = EmbeddingModel.load(directory, threads=threads)
+    texts = read_lines(file)
+    model = EmbeddingModel.load(bundle_at(path), threads=threads)
     with progress_bar() as report:
         found = model.embed(
             texts,
@@ -76,8 +78,8 @@ def command(
         return
     import numpy as np
 
-    with npy.open("wb") as file:
-        np.save(file, found)
+    with npy.open("wb") as out:
+        np.save(out, found)
     click.echo(f"{npy}: {len(found)} embeddings of {found.shape[1]} numbers")
     click.echo(speed_text(model.speed))
 

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import click
 
-from tamiz.cli._options import directory, threads
+from tamiz.cli._options import threads
 from tamiz.cli._output import print_json
 from tamiz.cli._progress import progress_bar
+from tamiz.cli._sources import bundle_at, source
 from tamiz.cli._texts import batch_size, counted, read_lines, speed_json, speed_text
 
 
 @click.command("rerank")
-@directory
+@source
 @click.argument("query")
-@click.argument("source", metavar="FILE")
+@click.argument("file", metavar="FILE")
 @click.option(
     "--top", metavar="N", type=click.IntRange(1), help="Number of texts to print; all by default."
 )
@@ -25,9 +26,9 @@ from tamiz.cli._texts import batch_size, counted, read_lines, speed_json, speed_
 @threads
 @click.option("--json", "as_json", is_flag=True, help="Print the scores and speed as JSON.")
 def command(
-    directory: Path,
+    path: Path,
     query: str,
-    source: str,
+    file: str,
     top: int | None,
     prompt: str | None,
     prompt_name: str | None,
@@ -37,14 +38,15 @@ def command(
 ) -> None:
     """Order the lines of a file by how well they answer a query.
 
-    DIR is the bundle of a reranker. FILE has one text a line; - reads stdin.
+    MODEL is a reranker: a bundle, or a folder that 'tamiz export' reads, which is built once, as
+    'tamiz serve' does it. FILE has one text a line; - reads stdin.
     """
     from tamiz.inference.cross_encoder import CrossEncoder
 
     if prompt is not None and prompt_name is not None:
         raise click.UsageError("--prompt and --prompt-name exclude each other")
-    texts = read_lines(source)
-    model = CrossEncoder.load(directory, threads=threads)
+    texts = read_lines(file)
+    model = CrossEncoder.load(bundle_at(path), threads=threads)
     with progress_bar() as report:
         scores = model.rerank(
             query,

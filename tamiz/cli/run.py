@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._generation import Generation, generation_options, stdin
-from tamiz.cli._options import directory
 from tamiz.cli._output import print_answer, print_json
 from tamiz.cli._running import GainsOutput, Running, running_options
+from tamiz.cli._sources import bundle_at, source
 
 if TYPE_CHECKING:
     from tamiz.runtime.text.stream import Speed
 
 
 @click.command("run")
-@directory
+@source
 @click.argument("prompt", required=False)
 @click.option("--prompt", "prompt_option", metavar="TEXT", help="Same as PROMPT.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without chat template.")
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the answer and its speed as JSON.")
 def command(
     ctx: click.Context,
-    directory: Path,
+    path: Path,
     prompt: str | None,
     prompt_option: str | None,
     raw: bool,
@@ -40,7 +40,9 @@ def command(
 ) -> None:
     """Answer one prompt.
 
-    DIR is the bundle. PROMPT is the text to answer; - reads the prompt from stdin.
+    MODEL is a bundle, a .gguf file or a folder that 'tamiz export' reads; one that is no bundle is
+    built once, as 'tamiz serve' does it. PROMPT is the text to answer; - reads the prompt from
+    stdin.
     """
     from tamiz.inference.language_model import LanguageModel
 
@@ -48,7 +50,7 @@ def command(
         raise click.UsageError(f"{option} needs the chat template, which --raw switches off")
     text = _prompt(prompt, prompt_option)
     door = LanguageModel.load(
-        directory, threads=threads, without=running.without, speculation=generation.speculate
+        bundle_at(path), threads=threads, without=running.without, speculation=generation.speculate
     )
     model, gains = door.parts, GainsOutput(door.parts.gains)
     messages = [{"role": "user", "content": text}]

@@ -151,14 +151,15 @@ def _serve(
     log_format: str,
 ) -> None:
     """Serves the sources, which are loaded behind the address, until a signal ends it."""
+    from tamiz.building.of_source import bundle_of
     from tamiz.runtime.batching.page_files import FilesOfPages
     from tamiz.serving.api.served import State
     from tamiz.serving.app import make_app
     from tamiz.serving.catalog import Catalog, load
     from tamiz.serving.engine import Limits
-    from tamiz.serving.prepare import bundle_of, names_of_sources, read_keys
     from tamiz.serving.server import Address, logging_as, make_server, run
     from tamiz.serving.settings import Settings
+    from tamiz.serving.sources import names_of_sources, read_keys
 
     named = names_of_sources(sources)
     allowed = (*keys, *(read_keys(api_key_file) if api_key_file else ()))

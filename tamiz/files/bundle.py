@@ -106,7 +106,7 @@ class Bundle:
         if not folder.is_dir():
             raise TamizError(f"{folder}: no such folder, expected a tamiz bundle of 'tamiz build'")
         if not (folder / MANIFEST).is_file():
-            raise TamizError(f"{folder}: not a tamiz bundle, it has no {MANIFEST}")
+            raise TamizError(f"{folder}: not a tamiz bundle, try: tamiz export {folder} -o NEW")
         bundle = cls(folder, _manifest(folder / MANIFEST))
         for name, expected in bundle.manifest.files.items():
             size = bundle.file(name).stat().st_size

@@ -32,13 +32,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
+from tamiz.building.of_source import bundle_of
 from tamiz.serving.api.served import State, error_reply
 from tamiz.serving.app import make_app
 from tamiz.serving.catalog import Catalog, load
 from tamiz.serving.engine import Limits
 from tamiz.serving.errors import ApiError, overloaded
-from tamiz.serving.prepare import bundle_of, names_of_sources, read_keys
 from tamiz.serving.settings import Settings
+from tamiz.serving.sources import names_of_sources, read_keys
 
 #: Characters of a text that are its beginning.
 _BEGINNING = 2000

@@ -29,7 +29,7 @@ TECHNIQUE_MAY = {"tamiz_ops", "tamiz", "tamiz_passes", "tamiz_exporters"}
 PUBLIC = {"tamiz.api", "tamiz.testing"}
 
 #: Modules that are imported where a model runs, and what must stay out of that process.
-RUNTIME = ("inference.load", "runtime.model", "runtime.text", "files.bundle", "files.errors")
+RUNTIME = ("loading", "runtime.model", "runtime.text", "files.bundle", "files.errors")
 HEAVY = {"onnx", "onnx_ir", "onnxscript", "pydantic", "pluggy", "rich"}
 
 

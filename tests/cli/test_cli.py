@@ -356,7 +356,7 @@ def test_what_the_terminals_encoding_lacks_is_printed_as_its_number(tiny_dense: 
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: \\u6f22\\x1b[31m: no such folder")
+    assert done.stderr.startswith("error: \\u6f22\\x1b[31m: no such file or folder")
 
 
 def test_sigterm_waits_for_the_end_of_an_import(

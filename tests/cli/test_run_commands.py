@@ -77,10 +77,10 @@ def test_run_refuses_bad_values(tamiz, dense_dir, arguments) -> None:
     assert err.count("\n") == 1
 
 
-def test_run_refuses_what_is_no_bundle(tamiz, tmp_path) -> None:
+def test_run_refuses_what_is_no_model(tamiz, tmp_path) -> None:
     code, _, err = tamiz("run", tmp_path, "--prompt", "hello")
     assert code == 2
-    assert "not a tamiz bundle" in err
+    assert "no exporter reads it" in err
 
 
 @pytest.mark.parametrize("command", [["run", "--prompt", "-"], ["chat"]])

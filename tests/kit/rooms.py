@@ -35,6 +35,7 @@ ROOMS = (
     "calibration",
     "reporting",
     "building",
+    "loading",
     "testing",
     "serving",
     "cli",

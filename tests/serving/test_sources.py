@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tamiz.files.errors import TamizError
-from tamiz.serving.prepare import names_of_sources, read_keys
+from tamiz.serving.sources import names_of_sources, read_keys
 
 
 def test_a_source_is_named_or_has_the_name_of_its_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""From a source to a bundle that can be served: a GGUF file is exported and built once.
+"""From a source to a bundle that can be run: a GGUF file is exported and built once.
 
 Weights keep their values. A decoder's products round their inputs to 8 bits, as llama.cpp's do
 (the recipe `serve`), unless more precision is requested. The bundle lies in the user's cache
@@ -9,7 +9,7 @@ precision, and the version of tamiz.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -22,50 +22,22 @@ from tamiz.files.scratch import WRITTEN, held_folder
 RECIPE = "serve"
 
 
-def names_of_sources(sources: Sequence[str]) -> dict[str, str]:
-    """The sources by the names of their models.
-
-    Args:
-        sources: Each a path, or ``NAME=PATH``; without a name that of the file or folder.
-
-    Raises:
-        TamizError: Two models have one name, or a source does not exist.
-    """
-    named: dict[str, str] = {}
-    for source in sources:
-        name, given, path = source.partition("=")
-        if not given or "/" in name:
-            path = source
-            name = Path(source).resolve().stem if source.endswith(".gguf") else Path(source).name
-        if name in named:
-            raise TamizError(f"two models are named {name}; try NAME={path}")
-        if not Path(path).exists():
-            raise TamizError(f"{path}: no such file or folder, expected a bundle or a model")
-        named[name] = path
-    return named
+def as_bundle(source: str | os.PathLike[str], report: Callable[[str], None]) -> Path:
+    """A bundle as it is, dense or built; of any other source its bundle, see `bundle_of`."""
+    path = Path(source)
+    return path if (path / MANIFEST).is_file() else bundle_of(path, report)
 
 
-def read_keys(path: str | Path) -> list[str]:
-    """The API keys of a file, one a line.
-
-    Raises:
-        TamizError: It has none.
-    """
-    lines = Path(path).read_text("utf-8").splitlines()
-    keys = [line.strip() for line in lines if line.strip()]
-    if not keys:
-        raise TamizError(f"{path}: has no keys, expected one on each line")
-    return keys
-
-
-def bundle_of(source: str, report: Callable[[str], None], precise: bool = False) -> Path:
+def bundle_of(
+    source: str | os.PathLike[str], report: Callable[[str], None], precise: bool = False
+) -> Path:
     """The bundle of a source; it is built where there is none yet.
 
     Args:
         source: A built bundle, or what ``tamiz export`` takes: a GGUF file, a folder, a dense
             bundle.
         report: Gets a sentence about each step that takes long.
-        precise: Whether inputs of products keep 16 bits. A built bundle is served as it is.
+        precise: Whether inputs of products keep 16 bits. A built bundle stays as it is.
 
     Raises:
         TamizError: The source cannot be read or built.
@@ -74,7 +46,10 @@ def bundle_of(source: str, report: Callable[[str], None], precise: bool = False)
     if (path / MANIFEST).is_file() and Bundle.open(path).manifest.kind == "built":
         return path
     if not path.exists():
-        raise TamizError(f"{source}: no such file or folder, expected a bundle or a GGUF file")
+        raise TamizError(
+            f"{path}: no such file or folder, expected a bundle, a GGUF file or a folder that "
+            "'tamiz export' reads"
+        )
     built = _folder() / f"{path.stem}-{_name(path, precise)}"
     if not (built / MANIFEST).is_file():
         _build(path, built, report, precise)
