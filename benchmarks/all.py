@@ -5,7 +5,8 @@
 FOLDER of models has the files and folders of `SOURCES` by these names, or links to them. Bundles
 that benchmarks read are built once, in the folder of work. A result whose file has this commit and
 processor is not measured again, so that an interrupted run goes on. What lacks a model, a text or
-an interpreter is named in the end, and not stored. Nothing else should run on the machine.
+an interpreter is named in the end, and not stored. Nothing else should run on the machine, unless
+`--only` chooses benchmarks of `QUALITY`.
 """
 
 from __future__ import annotations
@@ -36,13 +37,19 @@ SOURCES = {
     "minilm": "all-MiniLM-L6-v2",
     "mpnet": "all-mpnet-base-v2",
 }
-#: How each kind of bundle is built of the dense one, by its name in `RUNS`.
-BUILDS = {
-    "stored": [],
-    "bytes": ["--activation-bits=8", "--max-dppl=off", "--min-cosine=off"],
-    "q8_0": ["--block-quant-format=q8_0", "--activation-bits=16"],
-    "q8_0-bytes": ["--block-quant-format=q8_0", "--activation-bits=8"],
+#: How each kind of file or folder is made of the dense bundle, by its name in `RUNS`.
+MADE = {
+    "stored": "build {dense} -o {target}",
+    "bytes": "build {dense} -o {target} --activation-bits=8 --max-dppl=off --min-cosine=off",
+    "q8_0": "build {dense} -o {target} --block-quant-format=q8_0 --activation-bits=16",
+    "q8_0-bytes": "build {dense} -o {target} --block-quant-format=q8_0 --activation-bits=8",
+    "1": "build {dense} -o {target} --max-dppl=0.01",
+    "2": "build {dense} -o {target} --max-dppl=0.02",
+    "calibration": "calibrate {dense} -o {target} --samples=1024",
+    "frontier": "frontier {dense} -o {target}.json --keep={target} --measure=5",
 }
+#: Benchmarks that measure no speed: any processor has their results but for rounding.
+QUALITY = {"greedy", "perplexity", "prompt-channels", "quantisers", "retrieval", "unseen"}
 #: Writes the folder that OpenVINO reads, of a GGUF.
 _TO_OPENVINO = """
 import sys, openvino_genai
@@ -57,8 +64,8 @@ class Run:
     Attributes:
         result: Name of the file, without the processor.
         benchmark: Its name.
-        arguments: Its arguments. ``{smollm2}`` is a source, ``{smollm2.KIND}`` a bundle of
-            `BUILDS`, ``dense`` or ``openvino``, ``{text}`` the text, ``{work}`` the folder of work,
+        arguments: Its arguments. ``{smollm2}`` is a source, ``{smollm2.KIND}`` what `MADE` makes
+            of it, ``dense`` or ``openvino``, ``{text}`` the text, ``{work}`` the folder of work,
             ``{python:PEER}`` an interpreter, ``{module:NAME}`` nothing, if this interpreter has the
             module, and ``{url}`` the server. One that begins with ``?`` is left out where a part of
             it is missing.
@@ -71,6 +78,11 @@ class Run:
     arguments: str
     title: str = ""
     server: str = ""
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether the result depends on the processor, so that its file is named after it."""
+        return self.benchmark not in QUALITY
 
 
 def _peers(number: int, name: str, title: str) -> Run:
@@ -95,12 +107,42 @@ def _encoders(number: int, name: str, title: str, label: str) -> tuple[Run, ...]
         ),
         Run(f"neighbour-{number}-{title}", "neighbour", built, label),
         Run(
-            f"retrieval-{number}-{title}",
+            f"retrieval-{title}",
             "retrieval",
             f"{built} --text={{text}} --work={{work}}/encoders-{name} "
             "?--openvino{module:openvino}",
             label,
         ),
+    )
+
+
+def _losses(number: int, name: str, title: str, label: str) -> tuple[Run, ...]:
+    same = f"{{{name}.stored}} {{{name}}} --float32={{work}}/{name}.float32.gguf"
+    same += " --python={python:llama.cpp}"
+    dense, limited = f"{{{name}.dense}}", f"{{{name}.1}} {{{name}.2}}"
+    unseen = f"{dense} {limited} --wikitext={{text}}"
+    budgets = f"{dense} {{{name}.stored}} {limited} --text={{text}}"
+    return (
+        Run(f"greedy-{title}", "greedy", same),
+        Run(f"perplexity-{title}", "perplexity", f"{same} --text={{text}}"),
+        Run(f"unseen-{number}-{title}", "unseen", unseen, label),
+        Run(f"budgets-{title}", "budgets", budgets, label),
+    )
+
+
+def _quantisers(name: str, title: str) -> Run:
+    read = f"{{{name}.dense}} {{{name}}} --calibration={{{name}.calibration}} --text={{text}}"
+    made = f"--work={{work}}/quantisers-{name} --frontier={{{name}.frontier}} --formats= --no-plain"
+    types = "--types=Q3_K_M,IQ4_XS,Q4_0,Q4_K_S,Q4_K_M,Q5_K_M --python={python:llama.cpp}"
+    return Run(f"quantisers-{title}", "quantisers", f"{read} {made} {types} --windows=8")
+
+
+def _channels(number: int, kind: str, prompts: int) -> Run:
+    return Run(
+        f"prompt-channels-{number}-qwen-1.5b-{kind}",
+        "prompt-channels",
+        f"{{qwen15.dense}} --kinds={kind} --prompts={prompts} --tokens=60",
+        _QWEN15,
     )
 
 
@@ -127,12 +169,21 @@ RUNS = (
     Run("serving-speed-qwen-1.5b", "serving-speed", f"{_SERVED} --rounds=3", _QWEN15, "qwen15"),
     Run("serving-exactness-qwen-1.5b", "exactness", f"{_SERVED} --tokens=24", _QWEN15, "qwen15"),
     Run("speculation-qwen-0.5b", "speculation", "{qwen05.stored} --gguf={qwen05}"),
-    Run("greedy-smollm2-135m", "greedy", "{smollm2.stored} {smollm2} --python={python:llama.cpp}"),
+    *_losses(1, "smollm2", "smollm2-135m", "SmolLM2-135M-Instruct Q4_1"),
+    *_losses(2, "gemma", "gemma-3-270m", "Gemma-3-270M Q4_K_M"),
+    *_losses(3, "qwen05", "qwen-0.5b", "Qwen2.5-Coder-0.5B Q4_K_M"),
+    *_losses(4, "qwen15", "qwen-1.5b", _QWEN15),
+    _quantisers("qwen05", "qwen-0.5b"),
+    _quantisers("qwen15", "qwen-1.5b"),
+    _channels(1, "requests", 3),
+    _channels(2, "passages", 2),
+    Run("acceptance-1-layers", "acceptance", "layers"),
     Run(
-        "perplexity-smollm2-135m",
-        "perplexity",
-        "{smollm2.stored} {smollm2} --text={text} --python={python:llama.cpp}",
+        "acceptance-2-smollm2-135m",
+        "acceptance",
+        "bundles {smollm2} {work}/acceptance-smollm2 --text={text}",
     ),
+    Run("experts-1-made-8b", "experts", "{work} --shape=8b --llama-cpp={python:llama.cpp}"),
     Run("serving-load-smollm2-135m", "serving-load", "{smollm2}"),
 )
 
@@ -212,8 +263,8 @@ class Places:
         if kind == "dense":
             _run("-m", "tamiz", "export", source, "-o", target)
         else:
-            dense = self._bundle(name, "dense")
-            _run("-m", "tamiz", "build", dense, "-o", target, *BUILDS[kind])
+            paths = {"dense": self._bundle(name, "dense"), "target": target}
+            _run("-m", "tamiz", *(each.format(**paths) for each in MADE[kind].split()))
         return target
 
     def _openvino(self, source: Path, target: Path) -> Path:
@@ -243,7 +294,9 @@ def _run(*arguments: str | Path) -> None:
 
 
 def file_of(run: Run, folder: Path) -> Path:
-    """Where a run's result is stored: its name, and the processor's."""
+    """Where a run's result is stored: its name, and the processor's if it has speeds."""
+    if not run.has_speeds:
+        return folder / f"{run.result}.json"
     processor = re.sub(r"[^a-z0-9]+", "-", str(record.machine()["processor"]).lower())
     return folder / f"{run.result}-{processor.strip('-')}.json"
 
