@@ -85,13 +85,14 @@ class Run:
         return self.benchmark not in QUALITY
 
 
-def _peers(number: int, name: str, title: str) -> Run:
+def _peers(number: int, name: str, title: str, label: str) -> Run:
     return Run(
         f"peers-{number}-{title}",
         "peers",
         f"{{{name}.stored}} --inputs-8={{{name}.bytes}} --gguf={{{name}}} --context=128,2000 "
         f"--python=llama.cpp={{python:llama.cpp}} ?--openvino={{{name}.openvino}} "
         "?--python=openvino={python:openvino}",
+        label,
     )
 
 
@@ -147,13 +148,16 @@ def _channels(number: int, kind: str, prompts: int) -> Run:
 
 
 _SERVED = "--url={url}/v1 --server=tamiz"
+_SMOLLM2 = "SmolLM2-135M Q4_1"
+_GEMMA = "Gemma-3-270M Q4_K_M"
+_QWEN05 = "Qwen2.5-Coder-0.5B Q4_K_M"
 _QWEN15 = "Qwen2.5-Coder-1.5B Q4_K_M"
 #: All of them, the shortest of a kind first.
 RUNS = (
-    _peers(1, "smollm2", "smollm2-135m"),
-    _peers(2, "gemma", "gemma-3-270m"),
-    _peers(3, "qwen05", "qwen-0.5b"),
-    _peers(4, "qwen15", "qwen-1.5b"),
+    _peers(1, "smollm2", "smollm2-135m", _SMOLLM2),
+    _peers(2, "gemma", "gemma-3-270m", _GEMMA),
+    _peers(3, "qwen05", "qwen-0.5b", _QWEN05),
+    _peers(4, "qwen15", "qwen-1.5b", _QWEN15),
     Run("many-rows-mpnet", "many-rows", "--shapes=mpnet --threads=1"),
     Run("many-rows-qwen-1.5b", "many-rows", "--shapes=qwen-1.5b --threads=1"),
     Run("batch-qwen-1.5b-16-bits", "batch", "{qwen15.stored} --part=speed", f"{_QWEN15}, 16 bits"),
@@ -169,9 +173,9 @@ RUNS = (
     Run("serving-speed-qwen-1.5b", "serving-speed", f"{_SERVED} --rounds=3", _QWEN15, "qwen15"),
     Run("serving-exactness-qwen-1.5b", "exactness", f"{_SERVED} --tokens=24", _QWEN15, "qwen15"),
     Run("speculation-qwen-0.5b", "speculation", "{qwen05.stored} --gguf={qwen05}"),
-    *_losses(1, "smollm2", "smollm2-135m", "SmolLM2-135M-Instruct Q4_1"),
-    *_losses(2, "gemma", "gemma-3-270m", "Gemma-3-270M Q4_K_M"),
-    *_losses(3, "qwen05", "qwen-0.5b", "Qwen2.5-Coder-0.5B Q4_K_M"),
+    *_losses(1, "smollm2", "smollm2-135m", _SMOLLM2),
+    *_losses(2, "gemma", "gemma-3-270m", _GEMMA),
+    *_losses(3, "qwen05", "qwen-0.5b", _QWEN05),
     *_losses(4, "qwen15", "qwen-1.5b", _QWEN15),
     _quantisers("qwen05", "qwen-0.5b"),
     _quantisers("qwen15", "qwen-1.5b"),

@@ -31,6 +31,7 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "sets up the environment that runs this test"),
     ("CONTRIBUTING.md", "runs tests"),
     ("README.md", "compiles the native library"),
+    ("README.md", "runs until it is stopped"),
     (
         "calibrate.md",
         "the reader has no such file; tests/building/fit/test_imatrix_build.py has one",

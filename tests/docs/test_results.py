@@ -14,7 +14,7 @@ from kit.rooms import ROOT
 from tamiz.evaluation.bench import Measurement, ratios
 
 SCRIPT = ROOT / "tools" / "site" / "results.py"
-README = "# tamiz\n\n{0}\n\nold\n\n{1}\n\n## Install\n"
+README = "# tamiz\n\n{0}\n\nearlier text\n\n{1}\n\n## Install\n"
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_without_files_the_readme_stays(
 ) -> None:
     run(results, monkeypatch)
     assert "No measurement is stored yet" in (repository / "docs/results/index.md").read_text()
-    assert "old" in (repository / "README.md").read_text()
+    assert "earlier text" in (repository / "README.md").read_text()
 
 
 def test_a_comparison_becomes_tables_and_a_chart(
@@ -109,8 +109,9 @@ def test_a_comparison_becomes_tables_and_a_chart(
     )
     assert "Not measured: onnxruntime-genai, no model was given for it." in page
     readme = (repository / "README.md").read_text()
-    assert "| tiny | tamiz | 1,234 | 617 | 5,000 |" in readme
-    assert "old" not in readme
+    assert "| decode after 128 tokens | tiny | **1,234** | 20.0 |" in readme
+    assert "| prefill of 512 tokens | tiny | **5,000** | 40.5 |" in readme
+    assert "earlier text" not in readme
     assert readme.endswith(results.MARKERS[1] + "\n\n## Install\n")
     chart = (repository / "docs/results/speed.svg").read_text()
     assert "tiny" in chart
@@ -126,12 +127,40 @@ def test_the_readme_has_the_first_processor_and_the_ratios_of_others(
     store_peers(results, 30.0, "peers-tiny2", "Other")
     run(results, monkeypatch)
     readme = (repository / "README.md").read_text()
-    assert "| tiny | tamiz | 1,234 | 617 | 5,000 |" in readme
-    assert "| tiny | tamiz | 30.0 |" not in readme
+    assert "| decode after 128 tokens | tiny | **1,234** | 20.0 |" in readme
+    assert "**30.0**" not in readme
     assert "decode at 128 and prefill of 512: Other 1.50 to 1.50 and" in readme
     page = (repository / "docs/results/index.md").read_text()
     assert page.index("### tiny, CPU") < page.index("### tiny, Other")
     assert "1,234" in (repository / "docs/results/speed.svg").read_text()
+
+
+def test_the_readme_has_users_and_encoders_and_marks_the_fastest(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_peers(results)
+    for kind, speed in (("stored", 60.0), ("bytes", 70.0)):
+        speeds = {count: {"tok_s": speed, "times_alone": 1.0} for count in ("1", "2", "4", "8")}
+        store(
+            results.RESULTS, f"batch-{kind}", "batch", {"speed": speeds},
+            model="m, bits", bundle=f"m.{kind}",
+        )  # fmt: skip
+    row = {"mb": 1.0, "cos_mean": 0.99, "cos_p05": 0.9, "same_nearest": 1.0, "speed": 2.0}
+    row |= {"speed_range": [1.0, 3.0]}
+    found = {
+        "tamiz q8_0 nearest, inputs of 8 bits": row | {"ms": 2.0},
+        "OpenVINO int8 by NNCF": row | {"ms": 1.0, "cos_mean": 0.9},
+    }
+    told = {"batch": 2, "length": 64, "texts": 4, "text": "t"}
+    store(results.RESULTS, "encoders-a", "encoders", found, model="mini", **told)
+    store(results.RESULTS, "encoders-b", "encoders", found, "Other", model="else", **told)
+    run(results, monkeypatch)
+    readme = (repository / "README.md").read_text()
+    assert "| decode of 8 sequences at once | m | 60.0 | **70.0** |" in readme
+    assert "| embed texts | mini |  | 64,000 |  | **128,000** |" in readme
+    assert "tamiz, inputs of 8 bits 0.9900 to 0.9900; OpenVINO 0.9000 to 0.9000" in readme
+    assert "else" not in readme
+    assert "8 at once" in (repository / "docs/results/speed.svg").read_text()
 
 
 def test_a_chart_of_other_numbers_is_not_current(

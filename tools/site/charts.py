@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,19 @@ COLOURS = {
     "llama.cpp": "#e69f00",
     "openvino": "#d55e00",
     "genai": "#009e73",
-    "ort-int4": "#cc79a7",
+    "ort-int4": "#f0e442",
+    "ort-int8": "#cc79a7",
     "other": "#999999",
 }
-#: Engines of `python -m benchmarks peers` by their key, as tables and charts call them.
+#: Engines of `python -m benchmarks` `peers` and `encoders`, by the keys of results.
 ENGINES = {
-    "tamiz": "tamiz",
+    "tamiz": "tamiz, inputs of 16 bits",
     "inputs-8": "tamiz, inputs of 8 bits",
     "llama.cpp": "llama.cpp",
     "openvino": "OpenVINO",
     "genai": "onnxruntime-genai",
     "ort-int4": "ONNX Runtime int4",
+    "ort-int8": "ONNX Runtime int8",
     "other": "other bundle",
 }
 BASE = "int4"
@@ -60,40 +63,50 @@ def draw(path: Path, records: Mapping[str, Any]) -> None:
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def speed(figure: Any, records: Mapping[str, Any]) -> None:
-    """Decode at the shortest context and prefill of 512, a group of bars for each model."""
-    titles = list(records)
-    found = [key for key in COLOURS if any(key in r["results"] for r in records.values())]
-    figure.set_size_inches(8, 0.9 + 0.28 * len(titles) * (len(found) + 1))
-    kinds = (("decode_tok_s", "decode"), ("prefill_tok_s", "prefill of 512"))
-    for axes, (key, title) in zip(figure.subplots(1, 2, sharey=True), kinds, strict=True):
-        for row, engine in enumerate(found):
-            places, values = [], []
-            for index, model in enumerate(titles):
-                value = _speed(records[model]["results"].get(engine), key)
-                if value is not None:
-                    places.append(index * (len(found) + 1) + row)
-                    values.append(value)
-            name = ENGINES[engine]
-            bars = axes.barh(places, values, height=0.85, color=COLOURS[engine], label=name)
-            axes.bar_label(bars, fmt="{:,.0f}", padding=2, fontsize=8)
-        axes.set_title(f"{title}, tokens per second")
-        axes.margins(x=0.15)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_yticks([i * (len(found) + 1) + (len(found) - 1) / 2 for i in range(len(titles))])
-        axes.set_yticklabels(titles)
-        axes.tick_params(axis="y", length=0)
+def speed(figure: Any, tasks: Mapping[str, Any]) -> None:
+    """A panel for each task, with a group of bars for each of its rows."""
+    shown = {title: rows for title, rows in tasks.items() if rows}
+    lines = [list(shown)[start : start + 2] for start in range(0, len(shown), 2)]
+    heights = [max(_places(shown[title])[-1] for title in line) for line in lines]
+    figure.set_size_inches(8.5, 0.7 + sum(0.5 + 0.2 * height for height in heights))
+    figure.suptitle("Tokens per second: longer is faster")
+    grid = figure.subplots(len(lines), 2, squeeze=False, height_ratios=heights)
+    by_name = {}
+    for axes, title in zip(grid.flat, shown, strict=False):
+        _panel(axes, shown[title])
+        axes.set_title(title)
+        handles, names = axes.get_legend_handles_labels()
+        by_name |= dict(zip(names, handles, strict=True))
+    for axes in list(grid.flat)[len(shown) :]:
+        axes.set_visible(False)
+    names = [ENGINES[key] for key in COLOURS if ENGINES[key] in by_name]
+    handles = [by_name[name] for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
+
+
+def _panel(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The bars of a task, from above; what an engine did not run takes no place."""
+    starts = _places(rows)
+    bars: dict[str, list[tuple[float, float]]] = {}
+    for row, start in zip(rows, starts, strict=False):
+        for place, key in enumerate(key for key in COLOURS if key in row["speeds"]):
+            bars.setdefault(key, []).append((start + place, row["speeds"][key]))
+    for key, found in bars.items():
+        places, values = zip(*found, strict=True)
+        drawn = axes.barh(places, values, 0.85, color=COLOURS[key], label=ENGINES[key])
+        axes.bar_label(drawn, fmt="{:,.0f}", padding=2, fontsize=8)
+    axes.margins(x=0.2)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.set_xticks([])
+    middles = [(here + after - 2) / 2 for here, after in itertools.pairwise(starts)]
+    axes.set_yticks(middles, [row["name"] for row in rows])
+    axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(found))
 
 
-def _speed(result: Mapping[str, Any] | None, key: str) -> float | None:
-    """Speed of prompts of 512 tokens, or of decoding at the shortest context."""
-    if result is None:
-        return None
-    speeds: dict[str, float] = result[key]
-    length = "512" if key == "prefill_tok_s" else min(speeds, key=int)
-    return speeds.get(length)
+def _places(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Where the bars of each row start, and where another row would."""
+    return [0, *itertools.accumulate(len(row["speeds"]) + 1 for row in rows)]
 
 
 def measured(results: Mapping[str, Any]) -> dict[str, Any]:

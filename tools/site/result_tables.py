@@ -60,7 +60,7 @@ class Stored:
     def title(self) -> str:
         """The model that was measured."""
         settings = self.record["settings"]
-        measured = settings.get("gguf") or settings.get("model") or settings.get("bundle")
+        measured = settings.get("model") or settings.get("gguf") or settings.get("bundle")
         return str(measured or self.name).removesuffix(".gguf")
 
     @property
@@ -138,7 +138,7 @@ def peers_section(all_stored: list[Stored]) -> list[str]:
     """Comparisons with other engines."""
     parts: list[str] = []
     for processor, group in by_processor(all_stored).items():
-        chart = [] if parts else ["![Decode and prefill by engine](speed.svg)"]
+        chart = [] if parts else ["![Speed by task, model and engine](speed.svg)"]
         parts += [f"## Against other engines: {processor}", *chart, _PEERS]
         for stored in group:
             skipped = stored.record["results"].get("skipped", {})

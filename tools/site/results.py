@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import charts
+import front
 from kernel_tables import many_rows_section
 from loss_tables import (
     budgets_section,
@@ -26,21 +27,16 @@ from loss_tables import (
 )
 from processor_tables import levels_section, mca_section, quota_section
 from result_tables import (
-    PROMPT,
     Stored,
     acceptance_section,
     batch_section,
     by_processor,
     composition_section,
-    engines,
     foreign_section,
     neighbour_section,
-    number,
     other_section,
     peers_section,
-    ratios,
     speculation_section,
-    table,
 )
 from serving_tables import exactness_section, load_section, speed_section
 from zeros_tables import channels_section, zeros_section
@@ -108,42 +104,9 @@ def readme(text: str, found: dict[str, list[Stored]]) -> str:
     """The README with its results; as it is where no comparison is stored."""
     if "peers" not in found:
         return text
-    (processor, shown), *others = by_processor(found["peers"]).items()
-    parts = ["![Decode and prefill by engine](docs/results/speed.svg)"]
-    rows = []
-    lengths = set.intersection(
-        *({int(c) for c in one["decode_tok_s"]} for s in shown for one in engines(s).values())
-    )
-    everywhere = set.intersection(*(set(engines(stored)) for stored in shown))
-    for stored in shown:
-        for name, one in engines(stored).items():
-            if name not in everywhere - {charts.ENGINES["inputs-8"]}:  # the chart has it
-                continue
-            speeds = [one["decode_tok_s"].get(str(c)) for c in sorted(lengths)]
-            cells = [*speeds, one["prefill_tok_s"].get(PROMPT), one["peak_rss_mb"]]
-            told = ["" if cell is None else number(cell) for cell in cells]
-            rows.append([stored.title, name, *told])
-    head = ["model", "engine", *(f"decode at {c:,}" for c in sorted(lengths))]
-    head += [f"prefill of {PROMPT}", "peak memory at 128, MB"]
-    last = shown[-1].record
-    parts += [
-        table(head, rows),
-        f"Speeds in tokens per second: {processor}, {last['results']['threads']} threads, "
-        f"{last['date']}, medians of interleaved rounds.",
-    ]
-    elsewhere = "; ".join(
-        f"{other} {ratios(group, 'decode_tok_s', '128')} and "
-        f"{ratios(group, 'prefill_tok_s', PROMPT)}"
-        for other, group in others
-    )
-    if elsewhere:
-        parts.append(
-            f"Times llama.cpp elsewhere, decode at 128 and prefill of {PROMPT}: {elsewhere}. "
-            "They are medians over rounds of the ratio in a round."
-        )
     before, _, rest = text.partition(MARKERS[0])
     _, _, after = rest.partition(MARKERS[1])
-    return "\n\n".join([before + MARKERS[0], *parts, MARKERS[1] + after])
+    return "\n\n".join([before + MARKERS[0], *front.parts(found), MARKERS[1] + after])
 
 
 def main() -> None:
@@ -168,13 +131,14 @@ def main() -> None:
 
 
 def _charts(found: dict[str, list[Stored]]) -> dict[str, dict[str, Any]]:
-    """The records of every chart, by title of the model; those of the first processor."""
-    kinds = {"speed.svg": "peers", "composition.svg": "composition"}
-    return {
-        name: {s.title: s.record for s in next(iter(by_processor(found[kind]).values()))}
-        for name, kind in kinds.items()
-        if kind in found
-    }
+    """What every chart shows, of the processor that was measured last."""
+    made = {}
+    if "peers" in found:
+        made["speed.svg"] = front.chart(found)
+    if "composition" in found:
+        newest = next(iter(by_processor(found["composition"]).values()))
+        made["composition.svg"] = {stored.title: stored.record for stored in newest}
+    return made
 
 
 if __name__ == "__main__":
