@@ -1,4 +1,4 @@
-"""Every measured number of the README and the guides is in a file of results or in the notebook.
+"""Every measured number of the pages is in a file of results or in the notebook.
 
 A paragraph or table that claims a speed, a size or a loss has a comment before it:
 ``<!-- measured: FILE, FILE -->`` names files of `benchmarks/results` or `lab`, and each number of
@@ -17,8 +17,8 @@ from kit.rooms import ROOT
 
 PAGES = [
     ROOT / "README.md",
-    ROOT / "docs" / "quickstart.md",
-    ROOT / "docs" / "faq.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "guides").glob("*.md")),
 ]
 #: What `tools/site/results.py` writes from the results, and code.
@@ -29,7 +29,9 @@ _MARK = re.compile(r"<!-- (measured|not measured): (.*?) -->\n")
 _CLAIM = re.compile(
     r"\d ?(?:×|times\b|tokens per second|tok/s|MB\b|GB\b|GB/s|µs|ms\b)|\| Δppl, |, ×|, times source"
     r"|\d\.\d+ to \d\.\d|\| [−-]?\d+\.\d+ \||(?:twice|half) as (?:fast|slow)|twice the time"
-    r"|(?:KL divergence|change in perplexity).*\d\.\d",
+    r"|(?:KL divergence|change in perplexity).*\d\.\d|cosines? of \d"
+    r"|\d (?:texts per second|minutes)"
+    r"|\d %\s(?:smaller|larger|faster|slower|more|less|of the (?:bytes|time|speed))",
     re.S,
 )
 _NUMBER = re.compile(r"(?<![\w.,-])[−-]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w-]| bits\b)")
@@ -110,6 +112,9 @@ def test_numbers_of_a_page_are_in_the_files_that_it_names(page: Path) -> None:
         "It decodes 1.5 × as fast.",
         "The ratio is 0.26 to 0.34.",
         "It reads twice as fast.",
+        "A file is 7 % smaller.",
+        "Embeddings have a cosine of 0.9 with float32.",
+        "The tests take 20 minutes.",
         "| loss |\n| --- |\n| 0.11 |",
     ],
 )
