@@ -290,6 +290,24 @@ def test_products_of_many_rows_show_their_part_of_the_peak(
     assert "1,024 rows, 2 threads. Peak: 2,079 to 2,079 × 10⁹" in page
 
 
+def test_bundles_of_all_are_called_what_they_are(
+    results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundles = {
+        "m.stored": {"mb": 90.0, "decode_tok_s": 100.0, "speed": 1.0},
+        "m.2": {"mb": 80.0, "max_dppl": 0.02, "decode_tok_s": 120.0, "speed": 1.2},
+    }
+    store(results.RESULTS, "budgets-m", "budgets", {"threads": 2, "bundles": bundles}, model="m")
+    alone = {"alone_ms": 2.0, "beside_ms": 3.0, "slowdown": 1.5, "slowdown_range": [1.0, 2.0]}
+    found = {"e.q8_0-bytes": alone}
+    store(results.RESULTS, "neighbour-e", "neighbour", found, model="e", length=8, threads=2)
+    run(results, monkeypatch)
+    page = (repository / "docs/results/index.md").read_text()
+    assert "| source format | 90.0 |" in page
+    assert "| --max-dppl 0.02 | 80.0 |" in page
+    assert "| tamiz q8_0, inputs of 8 bits | 2.00 | 3.00 | 1.50 | 1.00 to 2.00 |" in page
+
+
 def test_quantisers_are_sorted_by_size(
     results: ModuleType, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from result_tables import RENAMED, Stored, number, origin, origins, table
+from result_tables import Stored, number, origin, origins, shown, table
 
 _FLOAT32 = """\
 WikiText-2 test, 8 windows of 1,024 tokens (`python -m benchmarks perplexity`). llama.cpp rounds the
@@ -50,7 +50,7 @@ def budgets_section(all_stored: list[Stored]) -> list[str]:
             percent = {key: 100 * found[key] for key in keys[1:4] if key in found}
             values = [(found | percent).get(key) for key in keys]
             cells = ("" if value is None else number(value) for value in values)
-            rows.append([RENAMED.get(name, name), *cells])
+            rows.append([shown(name), *cells])
         parts += [f"### {stored.title}: limits", table(head, rows), origin(stored)]
     return parts
 
@@ -95,7 +95,7 @@ def retrieval_section(all_stored: list[Stored]) -> list[str]:
     for stored in all_stored:
         settings, rows = stored.record["settings"], []
         for name, row in stored.record["results"].items():
-            cells = [name, number(row["mb"])]
+            cells = [shown(name), number(row["mb"])]
             for score in ("ndcg_10", "spearman"):
                 low, high = row[f"{score}_difference"]
                 cells += [f"{row[score]:.4f}", f"{low:+.4f} to {high:+.4f}"]

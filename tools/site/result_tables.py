@@ -9,8 +9,16 @@ import charts
 from charts import ENGINES
 
 PROMPT = "512"
-#: Names in results that are written otherwise now.
-RENAMED = {"as stored": "source format"}
+#: How tables call a bundle, by its name in a result or by the end that `benchmarks all` gives it.
+_BUNDLES = {
+    "as stored": "source format",
+    "stored": "source format",
+    "1": "--max-dppl 0.01",
+    "2": "--max-dppl 0.02",
+    "dense": "float32",
+    "q8_0": "tamiz q8_0, inputs of 16 bits",
+    "q8_0-bytes": "tamiz q8_0, inputs of 8 bits",
+}
 _ACCEPTANCE = """\
 Made by `python -m benchmarks acceptance`; size and speed are relative to the baseline. Holds: at
 most 50 % of float32's size, 1.10 × the speed, 2 % loss (event-driven 3 %): Δppl, or a layer's
@@ -67,6 +75,11 @@ class Stored:
     def measured(self) -> str:
         """The model and the processor."""
         return f"{self.title}, {self.processor}"
+
+
+def shown(bundle: str) -> str:
+    """What tables call a bundle of a result."""
+    return _BUNDLES.get(bundle.rpartition(".")[2], bundle)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -190,7 +203,7 @@ def acceptance_section(all_stored: list[Stored]) -> list[str]:
             [
                 found["technique"],
                 found["situation"],
-                RENAMED.get(found["against"], found["against"]),
+                shown(found["against"]),
                 number(100 * found["size"]) if "size" in found else "",
                 number(found["speed"]),
                 " to ".join(map(number, found["speed_range"])),
@@ -284,7 +297,7 @@ def neighbour_section(all_stored: list[Stored]) -> list[str]:
         rows = []
         for name, row in stored.record["results"].items():
             numbers = [number(row[key]) for key in ("alone_ms", "beside_ms", "slowdown")]
-            rows.append([name, *numbers, " to ".join(map(number, row["slowdown_range"]))])
+            rows.append([shown(name), *numbers, " to ".join(map(number, row["slowdown_range"]))])
         settings = stored.record["settings"]
         note = f"A text of {settings['length']} tokens, {settings['threads']} threads."
         parts += [f"### {stored.title}: neighbour", table(head, rows), f"{note} {origin(stored)}"]
