@@ -60,15 +60,16 @@ def status(what: str) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def _lines() -> Iterator[Progress]:
     """Prints the last report every `INTERVAL` seconds, from a thread of its own."""
-    start, ended, last = time.monotonic(), threading.Event(), ["", 0, 0]
+    start, ended, last = time.monotonic(), threading.Event(), ("", 0, 0)
 
     def report(what: str, done: int, total: int) -> None:
-        last[:] = what, done, total
+        nonlocal last
+        last = what, done, total
 
     def tick() -> None:
         while not ended.wait(INTERVAL):
             what, done, total = last
-            count = f" ({done} of {total})" if total else ""
+            count = f" ({done} of {total})" if total > 1 else ""
             print(f"{time.monotonic() - start:.0f} s: {what}{count}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=tick, daemon=True)

@@ -14,6 +14,7 @@ import pytest
 
 from kit.command_line import ok, refused, tamiz
 from tamiz.cli import COMMANDS, LazyGroup
+from tamiz.cli._progress import progress_bar
 from tamiz.files.bundle import writing
 from tamiz.files.errors import NoSpaceError, TamizError
 from tamiz.system.cores import logical_cores
@@ -341,6 +342,22 @@ def test_without_a_terminal_progress_is_a_line(
     lines = result.stderr.splitlines()
     assert lines
     assert all(re.fullmatch(r"\d+ s: .+", line) for line in lines)
+
+
+def test_only_steps_that_are_counted_have_a_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tamiz.cli._progress.INTERVAL", 0.01)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    told = ""
+    with progress_bar() as report:
+        for what, total in (("save", 1), ("fit", 3)):
+            report(what, 0, total)
+            while f": {what}" not in told:
+                time.sleep(0.01)
+                told += capsys.readouterr().err
+    assert ": save\n" in told
+    assert ": fit (0 of 3)\n" in told
 
 
 def test_a_path_that_is_not_utf8_costs_one_sentence(tiny_dense: Path) -> None:
