@@ -151,8 +151,8 @@ def peers_section(all_stored: list[Stored]) -> list[str]:
     """Comparisons with other engines."""
     parts: list[str] = []
     for processor, group in by_processor(all_stored).items():
-        chart = [] if parts else ["![Speed by task, model and engine](speed.svg)"]
-        parts += [f"## Against other engines: {processor}", *chart, _PEERS]
+        about = [] if parts else ["![Speed by task, model and engine](speed.svg)", _PEERS]
+        parts += [f"## Against other engines: {processor}", *about]
         for stored in group:
             skipped = stored.record["results"].get("skipped", {})
             note = origin(stored) + spread_note(stored)
