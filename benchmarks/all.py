@@ -5,8 +5,8 @@
 FOLDER of models has the files and folders of `SOURCES` by these names, or links to them. Bundles
 that benchmarks read are built once, in the folder of work. A result whose file has this commit and
 processor is not measured again, so that an interrupted run goes on. What lacks a model, a text or
-an interpreter is named in the end, and not stored. Nothing else should run on the machine, unless
-`--only` chooses benchmarks of `QUALITY`.
+an interpreter is not stored, but named in the end; so is what is measured by hand. Nothing else
+should run on the machine, unless `--only` chooses benchmarks of `QUALITY`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ MADE = {
 }
 #: Benchmarks that measure no speed: any processor has their results but for rounding.
 QUALITY = {"greedy", "perplexity", "prompt-channels", "quantisers", "retrieval", "unseen"}
+#: Benchmarks of the page of results that no run of `RUNS` makes, and why.
+BY_HAND = {
+    "composition": "12 builds and decode at 8,000 tokens take a machine for hours",
+    "genai-folder": "onnxruntime-genai's builder makes the folder, and needs PyTorch",
+    "mca": "needs QEMU, llvm-mca and a cross-compiler for ARM",
+}
 #: Writes the folder that OpenVINO reads, of a GGUF.
 _TO_OPENVINO = """
 import sys, openvino_genai
@@ -372,4 +378,6 @@ def main(
             lacking.append(f"{run.result}: {error}")
     for line in lacking:
         click.echo(f"NOT MEASURED: {line}")
+    for benchmark, reason in BY_HAND.items() if not only else ():
+        click.echo(f"BY HAND: {benchmark}: {reason}")
     sys.exit(1 if lacking else 0)

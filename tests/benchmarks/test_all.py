@@ -11,15 +11,10 @@ from click.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import all as module
-from benchmarks.all import RUNS, MissingError, Places, Run, file_of, is_stored, main
+from benchmarks.all import BY_HAND, RUNS, MissingError, Places, Run, file_of, is_stored, main
 from benchmarks.common import record
 
 RESULTS = Path(module.__file__).parent / "results"
-#: Results that people make by hand, and why.
-BY_HAND = {
-    "genai-folder": "the folder is made by onnxruntime-genai's builder, which needs PyTorch",
-    "mca": "it needs QEMU, llvm-mca and a cross-compiler for ARM",
-}
 
 
 @pytest.fixture
