@@ -48,6 +48,12 @@ class EncoderLayer:
     reach: int = 0
 
 
+def rotary_of(base: float, head_dim: int) -> Rotary:
+    """A rotary embedding of whole heads."""
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    return Rotary((1.0 / np.float32(base) ** exponents).astype(np.float32))
+
+
 @dataclass(frozen=True)
 class Head:
     """What makes logits of the hidden states.

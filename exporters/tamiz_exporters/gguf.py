@@ -8,8 +8,12 @@ from pathlib import Path
 from tamiz.api import TamizError, write_json
 from tamiz_exporters.companions import CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from tamiz_exporters.decoder_graph import build_decoder
+from tamiz_exporters.encoder_graph import build_encoder
 from tamiz_exporters.external_data import save_model
 from tamiz_exporters.gguf_config import hf_config
+from tamiz_exporters.gguf_encoder import GGUF_ENCODERS, GgufEncoder
+from tamiz_exporters.gguf_encoder_files import write_encoder_files
+from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.gguf_sampling import suggested_sampling
 from tamiz_exporters.gguf_split import open_gguf
@@ -71,14 +75,26 @@ def export(
     """
     path = locate(source)
     file = open_gguf(path)
+    if file.get("general.architecture", str) in GGUF_ENCODERS:
+        if activation is not None:
+            raise TamizError(f"{source}: found --activation {activation}, expected none: encoder")
+        _export_encoder(file, directory, dtype == "stored")
+        return str(path)
     model = GgufModel(file, activation)
     tokenizer = GgufTokenizer(file, model.vocabulary)
     ids = tokenizer.generation_config() | {"transformers_version": TRANSFORMERS}
     write_json(directory / CONFIG, hf_config(model) | ids)
     write_json(directory / GENERATION_CONFIG, ids | suggested_sampling(file))
-    write_json(directory / METADATA, model.description())
+    write_json(directory / METADATA, file.description())
     write_json(directory / TOKENIZER, tokenizer.tokenizer_json(), compact=True)
     write_json(directory / TOKENIZER_CONFIG, tokenizer.tokenizer_config(model.context))
     write_tokenizer(directory)
     save_model(build_decoder(model.config, model.weights().tensors(dtype == "stored")), directory)
     return str(path)
+
+
+def _export_encoder(file: GgufFile, directory: Path, stored: bool) -> None:
+    model = GgufEncoder(file)
+    write_encoder_files(model, directory)
+    write_json(directory / METADATA, file.description())
+    save_model(build_encoder(model.config, model.weights().tensors(stored)), directory)

@@ -87,6 +87,15 @@ class GgufFile(CheckedFile):
             self.fail(key, f"a value of type {type(value).__name__}", f"type {kind.__name__}")
         return value
 
+    def description(self) -> dict[str, Any]:
+        """Returns what the file says of its origin and quantisation, such as its imatrix."""
+        kept = ("general.", "quantize.")
+        return {
+            key: value
+            for key, value in self.metadata.items()
+            if key.startswith(kept) and isinstance(value, str | int | list)
+        }
+
     def _string(self, field: str) -> str:
         return self.text(self.number("<Q", f"length of {field}"), field)
 

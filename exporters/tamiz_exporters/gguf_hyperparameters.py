@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.gguf_file import GgufFile
-from tamiz_exporters.source_fields import Treatment, obeyed_fields
+from tamiz_exporters.source_fields import Field, Treatment, obeyed_fields
 from tamiz_exporters.stored_tensor import StoredTensor, find_tensor
 
 
@@ -20,10 +21,14 @@ class Hyperparameters:
     Attributes:
         file: The checked file.
         architecture: Value of `general.architecture`.
+        keys: What becomes of those keys.
+        tokenizer_keys: What becomes of keys of the tokenizer.
     """
 
     file: GgufFile
     architecture: str
+    keys: Mapping[str, Field] = field(default_factory=lambda: ARCHITECTURE_KEYS)
+    tokenizer_keys: Mapping[str, Field] = field(default_factory=lambda: TOKENIZER_KEYS)
 
     def positive(self, key: str, default: int | None = None) -> int:
         """A positive integer, perhaps listed for every layer.
@@ -101,7 +106,7 @@ class Hyperparameters:
         Raises:
             TamizError: A key is refused.
         """
-        tables = {f"{self.architecture}.": ARCHITECTURE_KEYS, "tokenizer.": TOKENIZER_KEYS}
+        tables = {f"{self.architecture}.": self.keys, "tokenizer.": self.tokenizer_keys}
         for prefix, table in tables.items():
             given = {
                 key.removeprefix(prefix): value
@@ -115,7 +120,7 @@ class Hyperparameters:
             obeyed_fields(self.file.path, self.architecture, given, table, reject, prefix)
 
     def _name(self, key: str) -> str:
-        assert ARCHITECTURE_KEYS[key].treatment is Treatment.OBEYED, key
+        assert self.keys[key].treatment is Treatment.OBEYED, key
         return f"{self.architecture}.{key}"
 
     def tensor(self, name: str, shape: tuple[int | None, ...]) -> StoredTensor:

@@ -162,15 +162,6 @@ class GgufModel:
         numbers = "|".join(map(str, self._further)) or "(?!)"
         return re.compile(rf"{_BESIDE.pattern}|blk\.({numbers})\.")
 
-    def description(self) -> dict[str, Any]:
-        """Returns what the file says of its origin and quantisation, such as its imatrix."""
-        kept = ("general.", "quantize.")
-        return {
-            key: value
-            for key, value in self.file.metadata.items()
-            if key.startswith(kept) and isinstance(value, str | int | list)
-        }
-
     def _activation(self, given: str | None) -> str:
         key = "hidden_activation"
         stated = None if self.of.given(key) is None else self.of.text(key, "")

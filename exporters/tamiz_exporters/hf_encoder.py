@@ -12,7 +12,6 @@ import numpy as np
 from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES
 from tamiz_exporters.companions import CONFIG
-from tamiz_exporters.decoder_config import Rotary
 from tamiz_exporters.distances import deberta_buckets, t5_buckets
 from tamiz_exporters.encoder_architectures import ENCODERS, EncoderArchitecture
 from tamiz_exporters.encoder_config import (
@@ -21,6 +20,7 @@ from tamiz_exporters.encoder_config import (
     EncoderLayer,
     Head,
     Positions,
+    rotary_of,
 )
 from tamiz_exporters.encoder_fields import ENCODER_FIELDS
 from tamiz_exporters.encoder_weights import EncoderWeights
@@ -212,7 +212,7 @@ class HfEncoder:
         reach = {_FULL: 0}
         if _SLIDING in self._traits.rope:
             reach[_SLIDING] = of.positive("local_attention", 128) // 2
-        rotary = {kind: _rotary(self._theta(kind), head_dim) for kind in self._traits.rope}
+        rotary = {kind: rotary_of(self._theta(kind), head_dim) for kind in self._traits.rope}
         return tuple(
             EncoderLayer(f"layers.{n}", rotary[kind], reach[kind]) for n, kind in enumerate(kinds)
         )
@@ -290,8 +290,3 @@ class HfEncoder:
         if last is None:
             self.folder.fail(f"tensor {head.modules[-1]}.weight", "no such tensor", "a head")
         return Head(tuple(acts), pooling, bool(head.norm), last.shape[0])
-
-
-def _rotary(base: float, head_dim: int) -> Rotary:
-    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    return Rotary((1.0 / np.float32(base) ** exponents).astype(np.float32))

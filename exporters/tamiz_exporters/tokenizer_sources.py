@@ -11,7 +11,7 @@ from tamiz.api import TamizError, read_json, read_text
 from tamiz_exporters.ends import token_text
 from tamiz_exporters.pre_tokenizers import BYTE_LEVEL, PRE_TOKENIZERS
 from tamiz_exporters.tokenizer import TOKENIZER_DEFAULTS
-from tamiz_exporters.word_pieces import KINDS, WORD_PIECES, tokenizer_of_words
+from tamiz_exporters.word_pieces import KINDS, WORD_PIECES, tokenizer_of_words, words_of
 
 #: Byte pairs: the vocabulary, and the merges in their order.
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
@@ -48,7 +48,8 @@ def made_tokenizer(
             return _tokenizer_of_merges(folder, settings, kind)
         if (folder / WORD_PIECES).is_file():
             if kind in KINDS:
-                return tokenizer_of_words(folder / WORD_PIECES, settings)
+                path = folder / WORD_PIECES
+                return tokenizer_of_words(path, words_of(path), settings)
             _warn(folder, WORD_PIECES, kind, sorted(KINDS))
             return None
         if (folder / SENTENCE_PIECE).is_file():

@@ -28,22 +28,27 @@ _SPECIAL = {
 _MOST_CHARACTERS = 100
 
 
-def tokenizer_of_words(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+def words_of(path: Path) -> list[str]:
+    """The tokens of a ``vocab.txt``: one in each line, whose number is its id."""
+    lines = read_text(path).split("\n")
+    return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def tokenizer_of_words(path: Path, tokens: list[str], settings: dict[str, Any]) -> dict[str, Any]:
     """A ``tokenizer.json`` as transformers' BertTokenizer makes it.
 
     Args:
-        path: ``vocab.txt``: a token in each line, whose number is its id.
+        path: The file that has the tokens, for messages.
+        tokens: All of them, by id.
         settings: ``tokenizer_config.json``, perhaps empty.
 
     Raises:
-        TamizError: The file lacks a special token, or has a token twice.
+        TamizError: A special token is missing.
     """
-    lines = read_text(path).split("\n")
-    tokens = [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     names = {key: token_text(settings.get(key)) or name for key, name in _SPECIAL.items()}
     if missing := [name for name in names.values() if name not in vocabulary]:
-        raise TamizError(f"{path}: found no line {missing[0]!r}, expected one for this token")
+        raise TamizError(f"{path}: found no token {missing[0]!r}, expected this special token")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     added = [
         {"id": vocabulary[name], "content": name, **flags, "special": True}
@@ -62,7 +67,7 @@ def tokenizer_of_words(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
             "lowercase": settings.get("do_lower_case") is not False,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _around(names["cls_token"], names["sep_token"], vocabulary),
+        "post_processor": around(names["cls_token"], names["sep_token"], vocabulary),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": False},
         "model": {
             "type": "WordPiece",
@@ -74,17 +79,27 @@ def tokenizer_of_words(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _around(begin: str, end: str, vocabulary: dict[str, int]) -> dict[str, Any]:
-    """The tokens around a text, and around two."""
+def around(
+    begin: str, end: str, vocabulary: dict[str, int], *, twice: bool = False
+) -> dict[str, Any]:
+    """The tokens around a text, and around two.
+
+    Args:
+        begin: The first token.
+        end: The token behind each text.
+        vocabulary: Ids by token.
+        twice: Whether two ends lie between texts, which then are of one kind, as in RoBERTa.
+    """
 
     def token(name: str, text: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": name, "type_id": text}}
 
     first = [token(begin, 0), {"Sequence": {"id": "A", "type_id": 0}}, token(end, 0)]
+    kind, more = (0, [token(end, 0)]) if twice else (1, [])
     return {
         "type": "TemplateProcessing",
         "single": first,
-        "pair": [*first, {"Sequence": {"id": "B", "type_id": 1}}, token(end, 1)],
+        "pair": [*first, *more, {"Sequence": {"id": "B", "type_id": kind}}, token(end, kind)],
         "special_tokens": {
             name: {"id": name, "ids": [vocabulary[name]], "tokens": [name]} for name in (begin, end)
         },

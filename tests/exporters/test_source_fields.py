@@ -21,6 +21,7 @@ from tamiz.files.errors import TamizError
 from tamiz.runtime.generation_fields import NO_EFFECT, OBEYED, REFUSED
 from tamiz_exporters.architectures import ARCHITECTURES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
+from tamiz_exporters.gguf_encoder_fields import ENCODER_KEYS, ENCODER_TOKENIZER_KEYS
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
@@ -72,7 +73,8 @@ def test_every_field_of_the_rotary_embedding_is_declared() -> None:
 
 
 def test_fields_say_why_they_are_refused() -> None:
-    for table in (*TABLES.values(), CONFIG_FIELDS, ROPE_FIELDS, TOKENIZER_FIELDS):
+    of_encoders = (ENCODER_KEYS, ENCODER_TOKENIZER_KEYS)
+    for table in (*TABLES.values(), *of_encoders, CONFIG_FIELDS, ROPE_FIELDS, TOKENIZER_FIELDS):
         for name, field in table.items():
             assert field.note or field.treatment is Treatment.OBEYED, name
 

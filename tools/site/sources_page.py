@@ -11,6 +11,8 @@ from tamiz_exporters.architectures import ARCHITECTURES, HF_ARCHITECTURES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.encoder_architectures import ENCODERS
 from tamiz_exporters.encoder_fields import ENCODER_FIELDS
+from tamiz_exporters.gguf_encoder import GGUF_ENCODERS
+from tamiz_exporters.gguf_encoder_fields import ENCODER_KEYS, ENCODER_TOKENIZER_KEYS
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.pre_tokenizers import PRE_TOKENIZERS
 from tamiz_exporters.rope_fields import ROPE_FIELDS
@@ -40,10 +42,17 @@ tokens around a text.
 Without `tokenizer.json` it is made from `vocab.json` and `merges.txt` (GPT-2 and Qwen) or from
 `vocab.txt` (BERT). `tokenizer.model` alone is not read, which a warning says:
 `AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)` writes a `tokenizer.json`."""
+_OF_ENCODERS = """\
+What of a decoder is refused is refused, and other keys of decoders are unknown. These differ:"""
 _PRE_TOKENIZERS = """\
 `tokenizer.ggml.pre` may be any of these, and gives the ids of llama.cpp. Exceptions: names in
 *italics* compose characters first (NFC), as the models' own tokenizers do, and llama.cpp does not.
 `</s>` is no control token where the file calls it text."""
+
+
+def _changed(fields: Mapping[str, Field], others: Mapping[str, Field]) -> dict[str, Field]:
+    """Those that are not the same in another table."""
+    return {name: field for name, field in fields.items() if others.get(name) != field}
 
 
 def page(table: Table) -> str:
@@ -60,11 +69,16 @@ def page(table: Table) -> str:
         "# Sources",
         _INTRO,
         "## GGUF",
-        f"Architectures: {_listed(ARCHITECTURES)}.",
+        f"Architectures of decoders: {_listed(ARCHITECTURES)}. Of encoders: "
+        f"{_listed(GGUF_ENCODERS)}.",
         "### Keys of the architecture",
         _fields(table, ARCHITECTURE_KEYS, "{architecture}."),
         "### Keys of the tokenizer",
         _fields(table, TOKENIZER_KEYS, "tokenizer."),
+        "### Keys of an encoder",
+        _OF_ENCODERS,
+        _fields(table, _changed(ENCODER_KEYS, ARCHITECTURE_KEYS), "{architecture}."),
+        _fields(table, _changed(ENCODER_TOKENIZER_KEYS, TOKENIZER_KEYS), "tokenizer."),
         "### Other keys",
         _fields(table, GENERAL_KEYS, ""),
         "### Pre-tokenizers",
