@@ -30,8 +30,9 @@ constexpr int64_t cache_words(int64_t dim, bool bytes) { return bytes ? dim / 4 
 /// of query head r % group of the KV head; query i sees the keys up to past + i.
 struct AttendArgs {
   const float* query;    // [rows, dim]: rotated, scaled, of the rows from first_row on
-  const float* keys;     // [.., cache_words]: the cache of the KV head, from key 0 on
+  const float* keys;     // [.., cache_words]: of the KV head, from key 0 on
   const float* values;   // [.., cache_words]
+  int64_t row_stride;    // floats from a key, and from a value, to the next
   bool bytes;            // whether these rows are of bytes
   const int64_t* mask;   // [..]: 0 hides a key from all queries; null where there are pages
   const int64_t* pages;  // [..]: key j is row j % kPageKeys of page j / kPageKeys; null: row j

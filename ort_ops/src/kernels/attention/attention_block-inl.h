@@ -111,7 +111,7 @@ inline void masked_keys(const AttendArgs& a, int64_t begin, int count, Block& bl
   if (a.list) {
     memcpy(block.index, a.list + begin, sizeof(int32_t) * count);
     const int64_t words = row_words(a);
-    for (int j = 0; j < count; ++j) prefetch(a.keys + block.index[j] * words, words);
+    for (int j = 0; j < count; ++j) prefetch(a.keys + block.index[j] * a.row_stride, words);
     block.count = count;
   } else if (hidden == 0) {
     for (int j = 0; j < count; ++j) block.index[j] = static_cast<int32_t>(begin + j);

@@ -27,8 +27,8 @@ struct FloatScores {
     const float* q = a.query + row * a.dim;
     const float* k[kQuad];
     for (int j = 0; j < kQuad; ++j) {
-      k[j] = a.keys + index[j] * a.dim;
-      prefetch(a.values + index[j] * a.dim, a.dim);
+      k[j] = a.keys + index[j] * a.row_stride;
+      prefetch(a.values + index[j] * a.row_stride, a.dim);
       for (int r = 0; r < R; ++r) dot[r][j] = broadcast(0.0f);
     }
     const int64_t whole = a.dim / kLanes * kLanes;
@@ -71,8 +71,8 @@ struct FloatValues {
       }
     }
     for (int j = 0; j < block.count; ++j) {
-      const float* v = a.values + block.index[j] * a.dim + d;
-      if (d == 0) prefetch(a.keys + block.later[j] * a.dim, a.dim);
+      const float* v = a.values + block.index[j] * a.row_stride + d;
+      if (d == 0) prefetch(a.keys + block.later[j] * a.row_stride, a.dim);
       Vec x[V];
       for (int i = 0; i < V; ++i) {
         x[i] = Partial ? load_partial(v, a.dim - d) : load(v + i * kLanes);

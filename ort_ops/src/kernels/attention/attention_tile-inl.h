@@ -46,37 +46,62 @@ struct Tile {
   Vec query_unit[V], weight_unit[V];
 };
 
-/// Hides what rows do not see of the scores of I keys from j on, unless they see `all`, and stores
-/// the others; `top` becomes the largest of each row.
+/// Whether the scores of a block are not those of the products alone: apart from these, as the cap
+/// needs all registers.
+inline bool has_cap(const AttendArgs& a) { return a.softcap != 0.0f; }
+
+/// The bias of a key and the row first_row; null where there is none.
+inline const float* bias_of(const AttendArgs& a, float position) {
+  return a.bias ? a.bias + static_cast<int64_t>(position) * a.bias_stride : nullptr;
+}
+
+/// Stores the scores of I keys from j on; where they are final, with their bias and without what
+/// rows do not see, unless they see `all`. `top` becomes the largest of each row.
 template <int I, int V>
-inline void store_scores(const AttendArgs& a, const Block& block, int j, bool all,
-                         Vec (&score)[I][V], Tile<V>& w, Vec* top) {
+TAMIZ_ALWAYS_INLINE void store_scores(const AttendArgs& a, const Block& block, int j, bool all,
+                                      Vec (&score)[I][V], Tile<V>& w, Vec* top) {
+  if (a.bias && !has_cap(a)) {
+#pragma GCC unroll 16
+    for (int i = 0; i < I; ++i) {
+      const float* const bias = bias_of(a, block.position[j + i]);
+#pragma GCC unroll 16
+      for (int c = 0; c < V; ++c) score[i][c] = score[i][c] + load(bias + c * kLanes);
+    }
+  }
+  if (!all) {
+#pragma GCC unroll 16
+    for (int i = 0; i < I; ++i) {
+      const Vec position = broadcast(block.position[j + i]);
+#pragma GCC unroll 16
+      for (int c = 0; c < V; ++c) {
+        score[i][c] = seen(a, position, w.first[c], w.last[c], score[i][c]);
+      }
+    }
+  }
+#pragma GCC unroll 16
   for (int i = 0; i < I; ++i) {
-    const Vec position = broadcast(block.position[j + i]);
+#pragma GCC unroll 16
     for (int c = 0; c < V; ++c) {
-      if (!all) score[i][c] = seen(a, position, w.first[c], w.last[c], score[i][c]);
       top[c] = max(top[c], score[i][c]);
       store(w.score + (j + i) * w.kRows + c * kLanes, score[i][c]);
     }
   }
 }
 
-/// Caps the scores of a block or adds their bias, and then hides what rows do not see: apart from
-/// the products, whose sums need all registers. `top` becomes the largest of each row.
+/// Caps the scores of a block, adds their bias and then hides what rows do not see; `top` becomes
+/// the largest of each row.
 template <int V>
-inline void change_scores(const AttendArgs& a, const Block& block, bool all, Tile<V>& w, Vec* top) {
+inline void cap_scores(const AttendArgs& a, const Block& block, bool all, Tile<V>& w, Vec* top) {
   for (int j = 0; j < block.count; ++j) {
     float* score = w.score + j * w.kRows;
     const Vec position = broadcast(block.position[j]);
-    const float* bias =
-        a.bias ? a.bias + static_cast<int64_t>(block.position[j]) * a.bias_stride : nullptr;
+    const float* const bias = bias_of(a, block.position[j]);
     for (int c = 0; c < V; ++c) {
-      Vec changed = load(score + c * kLanes);
-      if (a.softcap != 0.0f) changed = soft_cap(changed, a.softcap);
-      if (bias) changed = changed + load(bias + c * kLanes);
-      if (!all) changed = seen(a, position, w.first[c], w.last[c], changed);
-      top[c] = max(top[c], changed);
-      store(score + c * kLanes, changed);
+      Vec capped = soft_cap(load(score + c * kLanes), a.softcap);
+      if (bias) capped = capped + load(bias + c * kLanes);
+      if (!all) capped = seen(a, position, w.first[c], w.last[c], capped);
+      top[c] = max(top[c], capped);
+      store(score + c * kLanes, capped);
     }
   }
 }
@@ -112,7 +137,6 @@ inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
   Products::read_keys(a, block, w);
   const bool all = block.position[block.count - 1] <= last_key(a, 0) &&
                    block.position[0] >= first_key(a, a.rows - 1);
-  const bool later = a.softcap != 0.0f || a.bias;  // scores are not final
   constexpr int kKeys = Products::template kKeys<V>;
   Vec top[V];
   for (int c = 0; c < V; ++c) top[c] = w.m[c];
@@ -120,16 +144,16 @@ inline void tile_block(const AttendArgs& a, const Block& block, Tile<V>& w) {
   for (; j + kKeys <= block.count; j += kKeys) {
     Vec score[kKeys][V];
     Products::scores(a, block, j, w, score);
-    store_scores(a, block, j, all || later, score, w, top);
+    store_scores(a, block, j, all || has_cap(a), score, w, top);
   }
   for (; j < block.count; ++j) {
     Vec score[1][V];
     Products::scores(a, block, j, w, score);
-    store_scores(a, block, j, all || later, score, w, top);
+    store_scores(a, block, j, all || has_cap(a), score, w, top);
   }
-  if (later) {
+  if (has_cap(a)) {
     for (int c = 0; c < V; ++c) top[c] = w.m[c];
-    change_scores(a, block, all, w, top);
+    cap_scores(a, block, all, w, top);
   }
   tile_softmax(block.count, top, w);
   Products::read_values(a, block, w);
@@ -158,6 +182,34 @@ inline void join_range(const AttendArgs& a, Tile<V>& w) {
     for (int64_t d = 0; d < a.dim; ++d, all += w.kRows, y += w.kRows) {
       store(all, join(load(all), load(y)));
     }
+  }
+}
+
+/// Divides the rows of vector `c` by their sums, and transposes them to where they go.
+template <int V>
+inline void store_rows(const AttendArgs& a, const Tile<V>& w, int c) {
+  const int64_t first = c * kLanes;
+  const int64_t rows = a.rows - first < kLanes ? a.rows - first : kLanes;
+  float m[kLanes], s[kLanes], factors[kLanes] = {};
+  float* out[kLanes];
+  store(m, w.all_m[c]);
+  store(s, w.all_s[c]);
+  for (int64_t r = 0; r < rows; ++r) {
+    factors[r] = finish(a, first + r, m[r], s[r]);
+    out[r] = out_row(a, first + r);
+  }
+  const float* const y = w.all_y + first;
+  int64_t d = 0;
+  for (; d + kLanes <= a.dim; d += kLanes) {
+    Ints x[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      x[i] = float_bits(load(y + (d + i) * w.kRows) * load(factors));
+    }
+    transpose(x);
+    for (int64_t r = 0; r < rows; ++r) store_ints(out[r] + d, x[r]);
+  }
+  for (; d < a.dim; ++d) {
+    for (int64_t r = 0; r < rows; ++r) out[r][d] = y[d * w.kRows + r] * factors[r];
   }
 }
 
@@ -195,16 +247,7 @@ inline void attend_tile(const AttendArgs& a) {
       any = false;
     }
   }
-  float m[Tile<V>::kRows], s[Tile<V>::kRows];
-  for (int c = 0; c < V; ++c) {
-    store(m + c * kLanes, w.all_m[c]);
-    store(s + c * kLanes, w.all_s[c]);
-  }
-  for (int64_t r = 0; r < a.rows; ++r) {
-    const float factor = finish(a, r, m[r], s[r]);
-    float* out = out_row(a, r);
-    for (int64_t d = 0; d < a.dim; ++d) out[d] = w.all_y[d * w.kRows + r] * factor;
-  }
+  for (int c = 0; c < V; ++c) store_rows(a, w, c);
 }
 
 }  // namespace TAMIZ_TARGET

@@ -324,6 +324,7 @@ AttendArgs Attention::head_arguments(const Call& call, const Layout& l, const Se
   a.query = l.queries.in(call.scratch) + l.row(segment, head) * l.dim;
   a.keys = cache_.rows(l, keys, in_cache);
   a.values = has_values(call.inputs) ? cache_.rows(l, values, in_cache) : a.keys;
+  a.row_stride = cache_.words(l.dim);
   a.bytes = cache_.bytes();
   a.pages = segment.pages;
   if (!a.pages) {

@@ -1,9 +1,10 @@
 // Attention over whole texts: every token sees the tokens on both sides, or those before it.
 //
-// Phases: `store` rotates and scales queries and keys and lays them and the values out by heads.
-// `attend` computes y with the kernel of decoders. A text is a row of the batch, or where
-// text_begins says so some tokens that stand side by side in one row, without padding. A token has
-// the same bits in both, as the kernel's sums depend on the keys that it sees.
+// Phases: `store`, where queries and keys are rotated or multiplied with vectors of distances,
+// rotates and scales them and lays them and the values out by heads; elsewhere keys and values are
+// read in place. `attend` computes y with the kernel of decoders. A text is a row of the batch, or
+// where text_begins says so some tokens that stand side by side in one row, without padding. A
+// token has the same bits in both, as the kernel's sums depend on the keys that it sees.
 #include "ops/attention/text_attention.h"
 
 #include <algorithm>
@@ -36,12 +37,13 @@ struct Text {
 /// How a call is cut into tasks, at the beginning of scratch; by shapes and texts alone.
 struct Layout {
   int64_t batch, tokens, dim, half, longest;
-  int64_t texts, tiles, units_a_task, tasks, work_stride, rows_stride;
-  bool packed;
+  int64_t texts, tiles, units_a_task, tasks, work_stride;
+  bool packed, stored;
   ScratchPart<Text> text;
   ScratchPart<float> q, k, v;  // [texts, heads, tokens of the text, dim], of k and v kv_heads
+  int64_t rows_stride;
+  ScratchPart<float> rows;     // where nothing is stored: scaled queries of a tile, by task
   ScratchPart<float> work;     // of the kernel `attend`, by task
-  ScratchPart<float> rows;     // of y, by task
   ScratchPart<float> angles;   // cosines and sines, by task of `store`
   ScratchPart<int64_t> pages;  // 0, 1, ..: where there is no mask, keys lie in their order
   int64_t bias_stride;
@@ -98,7 +100,8 @@ class TextAttention : public Stage {
   void prepare(const Call& call) const override;
   size_t tasks(const Call& call, int phase) const override {
     const Layout& l = layout_of(call);
-    return phase == 0 ? divide_up(l.batch * l.tokens, kTaskTokens) : l.tasks;
+    if (phase == 1) return l.tasks;
+    return l.stored ? divide_up(l.batch * l.tokens, kTaskTokens) : 0;
   }
   void run(const Call& call, int phase, size_t task) const override {
     const Layout& l = layout_of(call);
@@ -113,6 +116,10 @@ class TextAttention : public Stage {
   void add_relative(const Call& call, const Layout& l, int64_t task, int64_t head,
                     AttendArgs& a) const;
   void store(const Call& call, const Layout& l, int64_t task) const;
+  void read_stored(const Call& call, const Layout& l, const Text& t, int64_t head,
+                   AttendArgs& a) const;
+  void read_in_place(const Call& call, const Layout& l, const Text& t, int64_t head, float* query,
+                     AttendArgs& a) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
 
   /// Calls `use` with each text in turn.
@@ -172,7 +179,8 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
   const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
   l.units_a_task = std::max<int64_t>(1, divide_up(units, most_tasks));
   l.tasks = divide_up(units, l.units_a_task);
-  const int64_t elements = q.count();
+  l.stored = l.half || has_relative(call.inputs);
+  const int64_t elements = l.stored ? q.count() : 0;
   l.text = scratch.reserve<Text>(l.texts);
   l.q = scratch.reserve<float>(elements);
   l.k = scratch.reserve<float>(elements / heads_ * kv_heads_);
@@ -181,7 +189,7 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
       kernels_.work_floats(std::min(kernels_.tile_rows, l.longest), l.dim, false));
   l.work = scratch.reserve<float>(l.tasks * l.work_stride);
   l.rows_stride = whole_lines<float>(std::min(kernels_.tile_rows, l.longest) * l.dim);
-  l.rows = scratch.reserve<float>(l.tasks * l.rows_stride);
+  l.rows = scratch.reserve<float>(l.stored ? 0 : l.tasks * l.rows_stride);
   l.angles = scratch.reserve<float>(divide_up(l.batch * l.tokens, kTaskTokens) *
                                     whole_lines<float>(2 * l.half));
   l.pages = scratch.reserve<int64_t>(l.packed ? divide_up(l.longest, kPageKeys) : 0);
@@ -261,26 +269,54 @@ void TextAttention::store(const Call& call, const Layout& l, int64_t task) const
   }
 }
 
+/// Queries, keys and values of a head as `store` left them.
+void TextAttention::read_stored(const Call& call, const Layout& l, const Text& t, int64_t head,
+                                AttendArgs& a) const {
+  const int64_t kv_head = head / (heads_ / kv_heads_);
+  const int64_t keys = (t.first * kv_heads_ + kv_head * t.tokens) * l.dim;
+  a.query = l.q.in(call.scratch) + (t.first * heads_ + head * t.tokens + a.first_row) * l.dim;
+  a.keys = l.k.in(call.scratch) + keys;
+  a.values = l.v.in(call.scratch) + keys;
+  a.row_stride = l.dim;
+}
+
+/// Keys and values of a head where the inputs have them; queries are scaled to `query`.
+void TextAttention::read_in_place(const Call& call, const Layout& l, const Text& t, int64_t head,
+                                  float* query, AttendArgs& a) const {
+  const int64_t kv_head = head / (heads_ / kv_heads_);
+  const int64_t keys = (t.first * kv_heads_ + kv_head) * l.dim;
+  const float* const from =
+      call.inputs[In::q].as<float>() + ((t.first + a.first_row) * heads_ + head) * l.dim;
+  for (int64_t r = 0; r < a.rows; ++r) {
+    kernels_.rotate(from + r * heads_ * l.dim, nullptr, nullptr, 0, l.dim, scale(l),
+                    query + r * l.dim);
+  }
+  a.query = query;
+  a.keys = call.inputs[In::k].as<float>() + keys;
+  a.values = call.inputs[In::v].as<float>() + keys;
+  a.row_stride = kv_heads_ * l.dim;
+}
+
 void TextAttention::attend(const Call& call, const Layout& l, int64_t task) const {
   const int64_t end = std::min((task + 1) * l.units_a_task, l.tiles * heads_);
   for (int64_t unit = task * l.units_a_task; unit < end; ++unit) {
     const Text& t = l.at(call.scratch, &Text::first_tile, unit / heads_);
     const int64_t within = unit - t.first_tile * heads_;
     const int64_t head = within / t.tiles;
-    const int64_t kv_head = head / (heads_ / kv_heads_);
-    const int64_t rows = (t.first * kv_heads_ + kv_head * t.tokens) * l.dim;
     AttendArgs a = {};
     a.first_row = within % t.tiles * t.tile;
     a.rows = std::min(t.tile, t.tokens - a.first_row);
-    a.query = l.q.in(call.scratch) + (t.first * heads_ + head * t.tokens + a.first_row) * l.dim;
-    a.keys = l.k.in(call.scratch) + rows;
-    a.values = l.v.in(call.scratch) + rows;
+    a.dim = l.dim;
+    if (l.stored) {
+      read_stored(call, l, t, head, a);
+    } else {
+      read_in_place(call, l, t, head, l.rows.in(call.scratch) + task * l.rows_stride, a);
+    }
     if (l.packed) {
       a.pages = l.pages.in(call.scratch);
     } else {
       a.mask = call.inputs[In::attention_mask].as<int64_t>() + t.row * l.tokens;
     }
-    a.dim = l.dim;
     a.group = 1;
     a.past = causal_ ? 0 : reach_ ? reach_ : t.tokens - 1;  // keys seen behind the query
     a.key_end = std::min(t.tokens, a.first_row + a.rows + a.past);
@@ -294,13 +330,9 @@ void TextAttention::attend(const Call& call, const Layout& l, int64_t task) cons
     }
     if (l.columns) add_relative(call, l, task, head, a);
     a.work = l.work.in(call.scratch) + task * l.work_stride;
-    float* const y = l.rows.in(call.scratch) + task * l.rows_stride;
-    a.out = y - a.first_row * l.dim;
-    a.out_stride = l.dim;
+    a.out = call.outputs[Out::y].as<float>() + (t.first * heads_ + head) * l.dim;
+    a.out_stride = heads_ * l.dim;
     kernels_.attend(a);
-    float* to =
-        call.outputs[Out::y].as<float>() + ((t.first + a.first_row) * heads_ + head) * l.dim;
-    for (int64_t r = 0; r < a.rows; ++r) std::copy_n(y + r * l.dim, l.dim, to + r * heads_ * l.dim);
   }
 }
 
