@@ -62,14 +62,15 @@ def block_matmul(
     scale_bits: int = 16,
     format: str = "",
     activation_bits: int = 16,
+    scale_inputs: int = 32,
 ) -> list[Array]:
     """y = (x * mask) W^T + bias, `mask` one byte for every `block` inputs.
 
-    x is not rounded to 16 or 32 bits; to 8 it is.
+    x is not rounded to 16 or 32 bits; to 8 it is, with a scale for `scale_inputs` inputs.
     """
     x = masked(x.astype(np.float64), mask, block)
     if activation_bits == 8:
-        x = in_bytes(x.astype(np.float32))
+        x = in_bytes(x.astype(np.float32), scale_inputs)
     y = x @ stored_weight(weight, bits, n, k, scale_bits, format).T
     return [y if bias is None else y + bias]
 

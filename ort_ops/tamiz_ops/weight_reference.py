@@ -64,11 +64,11 @@ def stored_weight(packed: Array, bits: int, n: int, k: int, scale_bits: int, for
     return dequantize(packed, bits, n, k, scale_bits)
 
 
-def in_bytes(x: Array) -> Array:
-    """x rounded to round(x / s) * s, s = max |x| / 127 of every group of 32 inputs, float64."""
+def in_bytes(x: Array, inputs: int = GROUP) -> Array:
+    """x rounded to round(x / s) * s, s = max |x| / 127 of every group of `inputs`, float64."""
     k = x.shape[-1]
-    groups = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -k % GROUP)])
-    groups = groups.reshape(*x.shape[:-1], -1, GROUP)
+    groups = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -k % inputs)])
+    groups = groups.reshape(*x.shape[:-1], -1, inputs)
     largest = np.abs(groups).max(-1, keepdims=True)
     inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
     rounded = np.rint(groups * inverse) * (largest / np.float32(127)).astype(np.float64)

@@ -27,6 +27,7 @@ struct Kernels {
   const char* isa;
   MatMulKernels matmul;
   const ByteKernels* bytes;  // null where those of `matmul` are as fast
+  ByteKernels wide;          // with one scale for kWideInputs inputs; weights of 8 bits
   ChannelKernels channels;
   DeltaKernels deltas;
   AttentionKernels attention;

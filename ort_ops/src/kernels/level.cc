@@ -10,6 +10,7 @@
 #include "kernels/experts/experts-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/products/matmul-inl.h"
+#include "kernels/products/wide-inl.h"
 #include "kernels/recurrence/delta_net-inl.h"
 #include "kernels/recurrence/state_space-inl.h"
 #include "kernels/selection/select-inl.h"
@@ -42,6 +43,7 @@ constexpr Kernels table(const char* isa, const ByteKernels* bytes) {
       isa,
       matmul_kernels,
       bytes,
+      wide_kernels,
       channel_kernels,
       delta_kernels,
       attention_kernels,

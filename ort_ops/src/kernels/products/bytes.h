@@ -16,6 +16,9 @@ namespace tamiz {
 constexpr int64_t kByteRows = 16;       // of a block
 constexpr int64_t kByteRowBlock = 256;  // most rows of one `multiply`
 
+/// Inputs that share a scale in products of wide groups (kernels/products/wide-inl.h).
+constexpr int64_t kWideInputs = 128;
+
 /// Rows rounded up to whole blocks.
 constexpr int64_t whole_blocks(int64_t rows) {
   return (rows + kByteRows - 1) / kByteRows * kByteRows;

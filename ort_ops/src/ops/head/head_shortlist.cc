@@ -379,7 +379,7 @@ const OpSpec& head_shortlist_spec() {
         In::specs(),
         Out::specs(),
         false,
-        exact.attributes,
+        {exact.attributes.begin(), exact.attributes.end() - 1},  // but scale_inputs
         Metric::specs(),
         make};
     made.attributes.insert(

@@ -30,7 +30,10 @@ class BlockMatMul : public Stage {
         quantize_(quantizer(kernels.matmul, activation_bits_)),
         kernels_(kernels.matmul),
         affine_kernels_(affine_kernels(kernels)),
-        byte_kernels_(takes_bytes(weight_, activation_bits_) ? kernels.bytes : nullptr) {}
+        wide_(is_wide(attributes, weight_, activation_bits_)),
+        byte_kernels_(wide_                                    ? &kernels.wide
+                      : takes_bytes(weight_, activation_bits_) ? kernels.bytes
+                                                               : nullptr) {}
 
   void check_constants(Ports inputs) const override {
     if (inputs[In::weight]) weight_.check(inputs[In::weight]);
@@ -52,7 +55,7 @@ class BlockMatMul : public Stage {
   bool prepares_as(const Stage& other, const int* inputs, const int* others) const override {
     const auto* same = dynamic_cast<const BlockMatMul*>(&other);
     return same && same->weight_.k == weight_.k && same->block_ == block_ &&
-           same->activation_bits_ == activation_bits_ && !same->byte_kernels_ == !byte_kernels_ &&
+           same->activation_bits_ == activation_bits_ && same->byte_kernels_ == byte_kernels_ &&
            inputs[In::x] == others[In::x] && inputs[In::mask] == others[In::mask];
   }
 
@@ -94,9 +97,24 @@ class BlockMatMul : public Stage {
                          weight_.groups(), quant_rows_);
   }
 
+  /// Whether x, of 8 bits, and the weight have one scale for kWideInputs inputs.
+  static bool is_wide(const Attributes& attributes, const PackedWeight& weight, int bits) {
+    const auto given = attributes.ints.find("scale_inputs");  // ops made of this one have none
+    const int64_t inputs = given == attributes.ints.end() ? kGroup : given->second;
+    if (inputs == kGroup) return false;
+    if (inputs != kWideInputs || weight.is_affine() || weight.format != Format::integers ||
+        weight.bits != 8) {
+      throw Error("attribute 'scale_inputs' is " + std::to_string(inputs) + ", expected " +
+                  std::to_string(kGroup) + ", or " + std::to_string(kWideInputs) +
+                  " with a weight of format q8_0");
+    }
+    return bits == 8;
+  }
+
   /// Whether the rows are many enough for products of bytes; those of words skip what a mask of one
   /// row does not need.
   bool as_bytes(const Call& call) const {
+    if (wide_) return true;
     const int64_t rows = row_count(call.inputs[In::x].shape);
     return byte_kernels_ && rows >= byte_kernels_->fewest && !(rows == 1 && call.inputs[In::mask]);
   }
@@ -169,8 +187,9 @@ class BlockMatMul : public Stage {
     call.metrics->add(ProductMetric::bytes_dense, static_cast<double>(weight_.bytes()));
     call.metrics->add(
         ProductMetric::bytes_read,
-        static_cast<double>(x.skip ? bytes_kept(weight_, x.in(call.scratch).kept, quant_rows_)
-                                   : weight_.bytes()));
+        static_cast<double>(x.skip && !wide_
+                                ? bytes_kept(weight_, x.in(call.scratch).kept, quant_rows_)
+                                : weight_.bytes()));
   }
 
   const PackedWeight weight_;
@@ -180,8 +199,14 @@ class BlockMatMul : public Stage {
   decltype(MatMulKernels::quantize) const quantize_;
   const MatMulKernels& kernels_;
   const AffineKernels& affine_kernels_;
+  const bool wide_;
   const ByteKernels* const byte_kernels_;
 };
+
+constexpr AttributeSpec kScaleInputs = {
+    "scale_inputs", AttributeSpec::Kind::integer, false, kGroup,
+    "that share a scale of the weight: 32, or 128 where the scales of a q8_0 weight are equal "
+    "within 128 inputs. Inputs of 8 bits then share a scale, too"};
 
 std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels) {
   return std::make_unique<BlockMatMul>(attributes, kernels);
@@ -197,7 +222,7 @@ const OpSpec& block_matmul_spec() {
       In::specs(),
       Out::specs(),
       false,
-      {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits, kFormat, kActivationBits},
+      {kBits, kOutputs, kInputs, kMaskBlock, kScaleBits, kFormat, kActivationBits, kScaleInputs},
       ProductMetric::specs(),
       make};
   return spec;
