@@ -252,5 +252,10 @@ def _default_input(value: ir.Value, case: Case) -> np.ndarray:
     assert value.shape is not None
     assert value.dtype is not None
     known = [d if isinstance(d, int) else 1 for d in value.shape]
-    leading = [case.batch, known[1], case.past] if len(known) == 4 else [case.batch, case.length]
+    if len(known) != 4:
+        leading = [case.batch, case.length]
+    elif isinstance(value.shape[2], int):  # an image
+        leading = [case.batch]
+    else:
+        leading = [case.batch, known[1], case.past]
     return np.zeros([*leading, *known[len(leading) :]], value.dtype.numpy())

@@ -4,6 +4,9 @@ The graph gets an input `text_begins` (int64 ``[1]`` or ``[tokens]``), zero by d
 that does not know it sees no change. A caller that knows it puts several texts into one row: the
 element of a token is the first token of its text. The op describes it. Positions begin anew with
 each text, and all other nodes work token by token.
+
+The towers of images and sounds, and texts of a fixed length, have no input ``attention_mask``:
+nothing is hidden in them, and they get no input `text_begins`.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class RecogniseTextAttention(GraphPass):
         graph = GraphEditor(model)
         mask = graph.input(MASK_INPUT)
         attentions = [n for n in model.graph if is_fused(n) or _is_softmax(n)]
-        if mask is None or graph.input(_IDS) is None or any(rank(v) == 4 for v in _inputs(model)):
+        if _has_caches(model) or (mask is not None and graph.input(_IDS) is None):
             return ir.passes.PassResult(model, modified=False)
         proved: dict[tuple[Hashable, ...], TextParameters] = {}
         replaced = []
@@ -79,7 +82,7 @@ class RecogniseTextAttention(GraphPass):
         remove_unused(model)
         model.graph.sort()
         infer_shapes(model)
-        if len(replaced) == len(attentions):
+        if mask is not None and len(replaced) == len(attentions):
             try:
                 _take_texts(model, graph, replaced)
             except Refusal as refusal:
@@ -91,12 +94,14 @@ def _is_softmax(node: ir.Node) -> bool:
     return (node.domain, node.op_type) == ("", "Softmax")
 
 
-def _inputs(model: ir.Model) -> list[ir.Value]:
-    return [value for value in model.graph.inputs if not value.is_initializer()]
+def _has_caches(model: ir.Model) -> bool:
+    """Whether keys and values of a step go into a graph and come out of it."""
+    inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+    return all(any(rank(value) == 4 for value in each) for each in (inputs, model.graph.outputs))
 
 
 def _rewrite(
-    graph: GraphEditor, region: TextRegion, parameters: TextParameters, mask: ir.Value
+    graph: GraphEditor, region: TextRegion, parameters: TextParameters, mask: ir.Value | None
 ) -> ir.Node:
     at = region.output.producer()
     assert at is not None

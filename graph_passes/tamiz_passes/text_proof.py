@@ -27,7 +27,7 @@ from tamiz_passes.disentangled import (
 )
 from tamiz_passes.distance_bias import distance_bias, longest
 from tamiz_passes.fused_region import head_size_of, mask_inputs, projections, rotation_before
-from tamiz_passes.probe import Case, Probe, form, integers_behind
+from tamiz_passes.probe import MASK_INPUT, Case, Probe, form, integers_behind
 from tamiz_passes.rotation import Rotation, angles_of, both_or_none, rotation_of
 from tamiz_passes.values import Refusal, constant, last_dim, operands, rank
 
@@ -36,6 +36,8 @@ _MASKED = -1e4
 #: Longest text tried, and that of a mask whose constants say nothing of a reach.
 _LONGEST, _SHORT = 1 << 13, 40
 _TOLERANCE = 1e-4
+#: Texts that a proof compares, with padding.
+_MASKS = ([[1] * 5], [[1] * 9, [1] * 4 + [0] * 5], [[1] * 40, [1] * 17 + [0] * 23])
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,12 @@ def _added(region: TextRegion) -> list[ir.Value]:
     return [value for value in mask_inputs(region.fused) if value.dtype == ir.DataType.FLOAT]
 
 
+def _fixed(value: ir.Value, axis: int) -> int | None:
+    """The size of an axis that the graph fixes."""
+    size = None if value.shape is None else value.shape[axis]
+    return size if isinstance(size, int) else None
+
+
 def _case(mask: list[list[int]]) -> Case:
     array = np.array(mask, np.int64)
     return Case(array, np.tile(np.arange(array.shape[1]), (len(mask), 1)))
@@ -216,25 +224,36 @@ class _Proof:
         self.columns = [each.columns for each in region.relative]
         watched = dict.fromkeys([region.output, *values, *self.added, *self.angles, *self.columns])
         self.probe = Probe(model, list(watched), self.borders)
+        self.masked = any(value.name == MASK_INPUT for value in model.graph.inputs)
+        self.batch, self.length = 1, None if self.masked else _fixed(region.q, 1)
+        if self.length is not None:
+            self.batch = _fixed(region.q, 0) or 2
 
     def parameters(self) -> TextParameters:
         scale = self.scale()
         frequency = None
         if self.angles:
-            (angle,) = self.run(self.angles[:1], _case([[1, 1]]))
-            angle = angle.reshape(2, -1)
+            (angle,) = self.run(self.angles[:1], self.text(2))
+            angle = angle.reshape(-1, angle.shape[-1])
             frequency = angle[1, : (angle.shape[1] + 1) // 2].copy()
         seen = self.seen() if self.region.fused is None else Seen()
         found = TextParameters(
             self.heads, self.kv_heads, scale, frequency, self.bias(), self.buckets(), seen
         )
+        if self.length is not None:
+            self.check(found, self.text(self.length))
+            return found
         if seen.reach:
             self.check(found, _case([[1] * (2 * seen.reach + 3)]))
         if self.region.fused is not None:
             self.check(found, _case([[1] * self.reach(mask_inputs(self.region.fused))]))
-        for mask in ([[1] * 5], [[1] * 9, [1] * 4 + [0] * 5], [[1] * 40, [1] * 17 + [0] * 23]):
+        for mask in _MASKS if self.masked else [[[1] * len(row) for row in m] for m in _MASKS]:
             self.check(found, _case(mask))
         return found
+
+    def text(self, length: int) -> Case:
+        """Texts of some tokens without padding, or of as many as the graph fixes."""
+        return _case([[1] * (self.length or length)] * self.batch)
 
     def run(
         self,
@@ -254,7 +273,7 @@ class _Proof:
         if node is not None:
             return node.attributes.get_float("scale", 0.0)
         if self.region.factors:
-            arrays = self.run([value for value, _ in self.region.factors], _case([[1]]))
+            arrays = self.run([value for value, _ in self.region.factors], self.text(1))
             for (_, exponent), array in zip(self.region.factors, arrays, strict=True):
                 scale *= float(array.reshape(())) ** exponent
         usual = self.region.head_size**-0.5
@@ -267,11 +286,13 @@ class _Proof:
             Refusal: The masks hide others than padding, later ones, and those out of reach.
         """
         masks = [mask.value for mask in self.region.masks]
+        if not masks and not self.masked:
+            return Seen()
         if not masks:
             raise Refusal("the scores have no mask, expected one by attention_mask")
 
         def shown(length: int) -> list[np.ndarray]:
-            return self.run(masks, _case([[1] * length]))
+            return self.run(masks, self.text(length))
 
         length, arrays = longest(shown, self.reach(masks))
         keys = np.ones((1, length, length), bool)
@@ -295,7 +316,7 @@ class _Proof:
             return None
 
         def columns(length: int) -> list[np.ndarray]:
-            found = self.run(self.columns, _case([[1] * length]))
+            found = self.run(self.columns, self.text(length))
             return [
                 array.swapaxes(-1, -2) if each.of_keys else array
                 for array, each in zip(found, self.region.relative, strict=True)
@@ -309,7 +330,7 @@ class _Proof:
             return None
 
         def added(length: int) -> np.ndarray:
-            found = np.asarray(sum(self.run(self.added, _case([[1] * length]))))
+            found = np.asarray(sum(self.run(self.added, self.text(length))))
             return np.where(found > _MASKED, found, 0)  # `seen` finds what is hidden
 
         _, found = longest(added, self.reach(self.added))
@@ -319,6 +340,8 @@ class _Proof:
 
     def reach(self, masks: list[ir.Value]) -> int:
         """Length of a text in which masks show all tokens that they hide."""
+        if self.length is not None:
+            return self.length
         numbers = [n for n in integers_behind(masks, self.borders) if n < _LONGEST]
         return max(_SHORT, 3 + max(numbers, default=0))
 

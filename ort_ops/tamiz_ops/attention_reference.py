@@ -304,7 +304,7 @@ def text_attention(
     q: Array,
     k: Array,
     v: Array,
-    attention_mask: Array,
+    attention_mask: Array | None = None,
     text_begins: Array | None = None,
     inverse_frequency: Array | None = None,
     distance_bias: Array | None = None,
@@ -328,7 +328,9 @@ def text_attention(
     if text_begins is not None and len(text_begins) > 1:
         firsts = [t for t in range(tokens) if text_begins[t] == t]
         rows = [(0, a, b) for a, b in zip(firsts, [*firsts[1:], tokens], strict=True)]
-        attention_mask = np.ones((1, tokens), np.int64)
+        attention_mask = None
+    if attention_mask is None:
+        attention_mask = np.ones((batch, tokens), np.int64)
     y = np.zeros(q.shape)
     for row, begin, end in rows:
         heads = [x[row, begin:end].reshape(1, end - begin, -1, dim) for x in (q, k, v)]

@@ -38,14 +38,14 @@ struct Text {
 struct Layout {
   int64_t batch, tokens, dim, half, longest;
   int64_t texts, tiles, units_a_task, tasks, work_stride;
-  bool packed, stored;
+  bool packed, masked, stored;
   ScratchPart<Text> text;
   ScratchPart<float> q, k, v;  // [texts, heads, tokens of the text, dim], of k and v kv_heads
   int64_t rows_stride;
   ScratchPart<float> rows;     // where nothing is stored: scaled queries of a tile, by task
   ScratchPart<float> work;     // of the kernel `attend`, by task
   ScratchPart<float> angles;   // cosines and sines, by task of `store`
-  ScratchPart<int64_t> pages;  // 0, 1, ..: where there is no mask, keys lie in their order
+  ScratchPart<int64_t> pages;  // 0, 1, ..: without a mask, keys lie in their order
   int64_t bias_stride;
   ScratchPart<float> bias;      // by head, of query - key from 1 - longest on; read beyond its end
   int64_t columns;              // of c2p and p2c
@@ -167,6 +167,7 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
   l.dim = q.dims[2] / heads_;
   l.half = frequencies ? frequencies.shape.dims[0] : 0;
   l.packed = has_texts(call.inputs[In::text_begins]);
+  l.masked = call.inputs[In::attention_mask] && !l.packed;
   int64_t flops = 0;
   each_text(call, l, [&](const Text& t) {
     ++l.texts;
@@ -192,7 +193,7 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
   l.rows = scratch.reserve<float>(l.stored ? 0 : l.tasks * l.rows_stride);
   l.angles = scratch.reserve<float>(divide_up(l.batch * l.tokens, kTaskTokens) *
                                     whole_lines<float>(2 * l.half));
-  l.pages = scratch.reserve<int64_t>(l.packed ? divide_up(l.longest, kPageKeys) : 0);
+  l.pages = scratch.reserve<int64_t>(l.masked ? 0 : divide_up(l.longest, kPageKeys));
   l.bias_stride = call.inputs[In::distance_bias] ? 2 * l.longest + kMostTileRows : 0;
   l.bias = scratch.reserve<float>(heads_ * l.bias_stride);
   if (has_relative(call.inputs)) {
@@ -211,7 +212,7 @@ void TextAttention::prepare(const Call& call) const {
   lay_out(call, l);
   Text* next = l.text.in(call.scratch);
   each_text(call, l, [&](const Text& t) { *next++ = t; });
-  for (int64_t i = 0; l.packed && i < divide_up(l.longest, kPageKeys); ++i) {
+  for (int64_t i = 0; !l.masked && i < divide_up(l.longest, kPageKeys); ++i) {
     l.pages.in(call.scratch)[i] = i;
   }
   if (l.bias_stride) spread_bias(call, l);
@@ -312,10 +313,10 @@ void TextAttention::attend(const Call& call, const Layout& l, int64_t task) cons
     } else {
       read_in_place(call, l, t, head, l.rows.in(call.scratch) + task * l.rows_stride, a);
     }
-    if (l.packed) {
-      a.pages = l.pages.in(call.scratch);
-    } else {
+    if (l.masked) {
       a.mask = call.inputs[In::attention_mask].as<int64_t>() + t.row * l.tokens;
+    } else {
+      a.pages = l.pages.in(call.scratch);
     }
     a.group = 1;
     a.past = causal_ ? 0 : reach_ ? reach_ : t.tokens - 1;  // keys seen behind the query
@@ -373,7 +374,8 @@ const OpSpec& text_attention_spec() {
   static const OpSpec spec = {
       "TextAttention",
       "Attention over whole texts: y = softmax(scale * q k^T) v over the tokens j of a text with "
-      "attention_mask[b, j] != 0 (0 where there is none); q and k are rotated first, and a bias of "
+      "attention_mask[b, j] != 0 (0 where there is none, all without a mask); q and k are rotated "
+      "first, and a bias of "
       "the distance j - i, or products with vectors of distances, may be added to the scores of "
       "query i. A token has the same bits in a text of a row without padding as in a row with "
       "padding on the right.",

@@ -66,8 +66,10 @@ void check_text_attention(Ports inputs, int64_t heads, int64_t kv_heads) {
   const Shape k = {3, {q.dims[0], q.dims[1], q.dims[2] / heads * kv_heads}};
   expect_shape("k", inputs[In::k], k, "batch and tokens of q, kv_heads * head size");
   expect_shape("v", inputs[In::v], k, "the shape of k");
-  expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {q.dims[0], q.dims[1]}},
-               "batch and tokens of q");
+  if (inputs[In::attention_mask]) {
+    expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {q.dims[0], q.dims[1]}},
+                 "batch and tokens of q");
+  }
   if (inputs[In::text_begins]) check_texts(inputs[In::text_begins], q.dims[0], q.dims[1]);
   if (inputs[In::inverse_frequency]) {
     expect_rank("inverse_frequency", inputs[In::inverse_frequency], 1,

@@ -9,7 +9,8 @@ namespace tamiz {
   PORT(q, float32, required, "[batch, tokens, num_heads * head size]")                             \
   PORT(k, float32, required, "[batch, tokens, kv_heads * head size]")                              \
   PORT(v, float32, required, "the shape of k")                                                     \
-  PORT(attention_mask, int64, required, "[batch, tokens]: 0 hides a key; not read with texts")     \
+  PORT(attention_mask, int64, optional,                                                            \
+       "[batch, tokens]: 0 hides a key; omitted, or with texts: none is hidden")                   \
   PORT(                                                                                            \
       text_begins, int64, optional,                                                                \
       "[1] or [tokens], an input of the graph: the texts of a batch of one row. Element t is the " \

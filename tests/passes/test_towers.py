@@ -1,0 +1,169 @@
+"""The attention of towers is recognised: of images, sounds and texts that have no attention_mask.
+
+The graphs hold what torch 2.13 writes of ViT, CLIP and the encoder of Whisper (transformers 5.24),
+by scripting and by `torch.export`, with one layer. The reference is onnxruntime on the graph before
+the pass.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from kit.decoders import ops, session
+from tamiz_passes.clean_up import CleanUp
+from tamiz_passes.text_attention import RecogniseTextAttention
+
+WIDTH, PATCHES = 32, 4
+
+_IMAGE = """float[batch, 3, 8, 8] pixel_values"""
+_PATCHES = """
+    patches = Conv <kernel_shape = [4, 4], strides = [4, 4]> (pixel_values, conv)
+    flat = Reshape (patches, flattened) inner = Transpose <perm = [0, 2, 1]> (flat)
+    x = Add (inner, positions)"""
+_SOUND = """float[batch, 3, 4] input_features"""
+_FRAMES = """
+    frames = Conv <kernel_shape = [3], pads = [1, 1]> (input_features, conv_of_frames)
+    inner = Transpose <perm = [0, 2, 1]> (frames) x = Add (inner, positions)"""
+_TEXT = """int64[batch, sequence] input_ids"""
+_TOKENS = """
+    looked = Gather (words, input_ids) x = Add (looked, first)"""
+_PROJECTIONS = """
+    q = MatMul (x, wq) k = MatMul (x, wk) v = MatMul (x, wv)"""
+#: Shapes as scripting computes them.
+_SCRIPT = """
+    batch = Shape <start = 0, end = 1> (x) length = Shape <start = 1, end = 2> (x)
+    heads = Concat <axis = 0> (batch, length, minus_one, sixteen)
+    joined = Concat <axis = 0> (batch, length, minus_one)"""
+_FIXED = """
+    batch = Shape <start = 0, end = 1> (x) heads = Concat <axis = 0> (batch, four, two, sixteen)
+    joined = Concat <axis = 0> (batch, four, minus_one)"""
+_HEADS = """
+    q4 = Reshape (q, heads) qt = Transpose <perm = [0, 2, 1, 3]> (q4)
+    k4 = Reshape (k, heads) kt = Transpose <perm = [0, 2, 3, 1]> (k4)
+    v4 = Reshape (v, heads) vt = Transpose <perm = [0, 2, 1, 3]> (v4)"""
+_SCALED = "product = MatMul (qt, kt) scores = Mul (product, quarter)"
+#: As F.scaled_dot_product_attention is written.
+_ROOTS = "qs = Mul (qt, half) ks = Mul (kt, half) scores = MatMul (qs, ks)"
+_QUERY_SCALED = "small = Mul (qt, quarter) scores = MatMul (small, kt)"
+_CAUSAL = """
+    size = Shape <start = 1, end = 2> (x) both = Concat <axis = 0> (size, size)
+    none = ConstantOfShape <value = int64[1] {0}> (two) mask = Slice (triangle, none, both)
+    masked = Add (scores, mask)"""
+_SQUARE = "masked = Add (scores, square)"
+_ATTENDED = """
+    at = MatMul (weights, vt) a4 = Transpose <perm = [0, 2, 1, 3]> (at)
+    a = Reshape (a4, joined) y = Add (x, a)"""
+_SEEN = f"weights = Softmax <axis = -1> (scores) {_ATTENDED}"
+_MASKED = f"weights = Softmax <axis = -1> (masked) {_ATTENDED}"
+
+
+@dataclass(frozen=True)
+class Tower:
+    """A tower's input, its nodes, and what is read."""
+
+    input: str
+    nodes: str
+    shape: tuple[int, ...] = (3, 8, 8)
+
+    def model(self) -> ir.Model:
+        tokens = PATCHES if len(self.shape) > 1 else "sequence"
+        proto = onnx.parser.parse_model(
+            f"""<ir_version: 10, opset_import: ["" : 20]>
+            g ({self.input}) => (float[batch, {tokens}, {WIDTH}] y) {{ {self.nodes} }}"""
+        )
+        random = np.random.default_rng(0)
+
+        def normal(*shape: int) -> np.ndarray:
+            return random.standard_normal(shape).astype(np.float32)
+
+        hidden = (normal(PATCHES, PATCHES) > 0) & ~np.eye(PATCHES, dtype=bool)
+        constants = {
+            **{name: normal(WIDTH, WIDTH) / 5 for name in ("wq", "wk", "wv")},
+            "conv": normal(WIDTH, 3, 4, 4),
+            "conv_of_frames": normal(WIDTH, 3, 3),
+            "positions": normal(1, PATCHES, WIDTH),
+            "words": normal(50, WIDTH),
+            "first": normal(WIDTH),
+            "square": np.where(hidden, np.float32(-3e38), np.float32(0)),
+            "triangle": np.triu(np.full((64, 64), -3e38, np.float32), 1),
+            "flattened": np.array([0, WIDTH, -1]),
+            "minus_one": np.array([-1]),
+            "two": np.array([2]),
+            "four": np.array([PATCHES]),
+            "sixteen": np.array([16]),
+            "quarter": np.float32(0.25),
+            "half": np.float32(0.5),
+        }
+        for name, array in constants.items():
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+        return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+    def inputs(self, batch: int) -> np.ndarray:
+        random = np.random.default_rng(batch)
+        if len(self.shape) == 1:
+            return random.integers(0, 50, (batch, *self.shape))
+        return random.standard_normal((batch, *self.shape)).astype(np.float32)
+
+
+TOWERS = {
+    "image, scripting": Tower(_IMAGE, _PATCHES + _PROJECTIONS + _SCRIPT + _HEADS + _SCALED + _SEEN),
+    "image, torch.export": Tower(
+        _IMAGE, _PATCHES + _PROJECTIONS + _FIXED + _HEADS + _ROOTS + _SEEN
+    ),
+    "sound, queries scaled first": Tower(
+        _SOUND, _FRAMES + _PROJECTIONS + _SCRIPT + _HEADS + _QUERY_SCALED + _SEEN, (3, 4)
+    ),
+    "text before a token": Tower(
+        _TEXT, _TOKENS + _PROJECTIONS + _SCRIPT + _HEADS + _SCALED + _CAUSAL + _MASKED, (11,)
+    ),
+}
+
+
+def recognise(model: ir.Model) -> list[str]:
+    """Runs the pass, and returns its notes."""
+    CleanUp()(model)
+    each = RecogniseTextAttention()
+    each(model)
+    return [note.reason for note in each.notes]
+
+
+@pytest.mark.parametrize("name", TOWERS)
+def test_an_attention_without_a_mask(name: str) -> None:
+    tower = TOWERS[name]
+    model = tower.model()
+    before = session(tower.model())
+    assert recognise(model) == []
+    found = Counter(ops(model))
+    assert found["TextAttention"] == 1
+    assert found["Softmax"] == 0
+    assert "text_begins" not in {value.name for value in model.graph.inputs}
+    after = session(model)
+    feed = before.get_inputs()[0].name
+    for batch in (1, 3):
+        inputs = {feed: tower.inputs(batch)}
+        (expected,), (y,) = before.run(None, inputs), after.run(None, inputs)
+        np.testing.assert_allclose(y, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_only_texts_before_a_token_are_causal() -> None:
+    found = {}
+    for name, tower in TOWERS.items():
+        model = tower.model()
+        recognise(model)
+        (node,) = [n for n in model.graph if n.op_type == "TextAttention"]
+        found[name] = node.attributes.get_int("causal", 0)
+    assert found == dict.fromkeys(TOWERS, 0) | {"text before a token": 1}
+
+
+def test_a_mask_of_chosen_patches_stays() -> None:
+    nodes = _PATCHES + _PROJECTIONS + _SCRIPT + _HEADS + _SCALED + _SQUARE + _MASKED
+    model = Tower(_IMAGE, nodes).model()
+    (note,) = recognise(model)
+    assert "hides other tokens than padding" in note
+    assert Counter(ops(model))["TextAttention"] == 0
