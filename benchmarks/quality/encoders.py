@@ -46,7 +46,12 @@ ROUNDS, PAUSE = 9, 0.05
 @click.option("--text", type=click.Path(exists=True, path_type=Path), required=True)
 @click.option("--work", type=click.Path(path_type=Path), required=True, help="Keeps models.")
 @click.option("--calibration", type=click.Path(exists=True, path_type=Path))
-@click.option("--formats", default="q4_0,q5_0,q8_0", show_default=True)
+@click.option(
+    "--formats",
+    default="q4_0,q5_0,q8_0,q8_0:128",
+    show_default=True,
+    help="q8_0:128 has a scale for 128 inputs, and is fitted by nearest alone.",
+)
 @click.option("--fits", default="nearest,search,gptq", show_default=True)
 @click.option(
     "--cosines", default="0.98,0.99,0.995,0.999", show_default=True, help="Limits of cosine."
@@ -114,6 +119,8 @@ def built(
     """Bundles that tamiz makes: every format and fit, and choices within limits of cosine."""
     paths = {}
     for form, fit, bits in itertools.product(filter(None, formats), filter(None, fits), inputs):
+        if ":" in form and fit != "nearest":
+            continue
         paths[f"tamiz {form} {fit}, inputs of {bits} bits"] = maker.of_tamiz(form, fit, int(bits))
     limits = filter(None, cosines if maker.calibration else ())
     for cosine, bits in itertools.product(limits, inputs):

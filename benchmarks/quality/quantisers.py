@@ -90,8 +90,13 @@ class Maker:
         return bundle
 
     def of_tamiz(self, form: str, fit: str, inputs: int = 16) -> Path:
-        """block-quant's fit of the reference, with activations of that many bits."""
-        bundle = self.work / f"tamiz.{form}.{fit}{'' if inputs == 16 else f'.a{inputs}'}"
+        """block-quant's fit of the reference, with activations of that many bits.
+
+        `form`: a format, and after a colon the inputs that share a scale where they are not 32.
+        """
+        name, _, shared = form.partition(":")
+        stem = form.replace(":", "-")
+        bundle = self.work / f"tamiz.{stem}.{fit}{'' if inputs == 16 else f'.a{inputs}'}"
         if not bundle.exists():
             command: list[str | Path] = [
                 self.tamiz,
@@ -102,7 +107,8 @@ class Maker:
                 "--max-dppl=off",
                 "--min-cosine=off",
             ]
-            command += [f"--block-quant-format={form}", f"--block-quant-fit={fit}"]
+            command += [f"--block-quant-format={name}", f"--block-quant-fit={fit}"]
+            command += [f"--block-quant-scale-inputs={shared}"] if shared else []
             command += [] if inputs == 16 else [f"--activation-bits={inputs}"]
             if self.calibration and fit != "nearest":
                 command.append(f"--calibration={self.calibration}")

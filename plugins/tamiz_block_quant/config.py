@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tamiz.api import POLICY_ONLY, Site, SiteKind, TechniqueConfig
 from tamiz_ops.formats import FORMATS, Format, find_format, int_format, quantizable
@@ -35,6 +35,12 @@ class BlockQuantConfig(TechniqueConfig):
         description="Weight format of every packed weight, such as q6_k or q3_k; overrides the "
         f"settings for bits. One of: {', '.join(_FORMATS)}.",
     )
+    scale_inputs: Literal[32, 128] = Field(
+        32,
+        description="Inputs of a linear layer that share a scale. 128 needs weights of 8 bits and "
+        "the fit nearest. With --activation-bits=8 inputs share a scale, too, and products of many "
+        "rows are faster than with 32, but less precise.",
+    )
     fit: Literal["nearest", "search", "gptq"] | None = Field(
         None,
         description="How scales, minima and quants are found. nearest: from the extremes of each "
@@ -58,6 +64,18 @@ class BlockQuantConfig(TechniqueConfig):
             raise ValueError(f"expected one of: {', '.join(_FORMATS)}")
         return name
 
+    @model_validator(mode="after")
+    def _shares_scales_of_int8(self) -> BlockQuantConfig:
+        if self.scale_inputs == 32:
+            return self
+        for name, allowed in (("format", (None, "q8_0")), ("fit", (None, "nearest"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, expected {allowed[1]} "
+                    f"with scale_inputs {self.scale_inputs}"
+                )
+        return self
+
     @property
     def packs_by_format(self) -> bool:
         """Whether weights are fitted by `tamiz_block_quant.formats`."""
@@ -74,6 +92,10 @@ class BlockQuantConfig(TechniqueConfig):
         masked = self.mask_block is not None and self.mask_block < 32
         plain = not self.packs_by_format and self.bits_at(site) == 4
         return masked and site.kind is SiteKind.LINEAR and plain
+
+    def shares_scales_at(self, site: Site) -> bool:
+        """Whether 128 inputs share a scale at `site`."""
+        return self.scale_inputs == 128 and site.kind is SiteKind.LINEAR
 
     def scale_bits_at(self, site: Site) -> Literal[16, 8]:
         """Bits of a scale at `site`."""

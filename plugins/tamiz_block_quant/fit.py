@@ -36,6 +36,7 @@ from tamiz.api import (
 )
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.formats import fit_format
+from tamiz_block_quant.shared_scales import fit_shared
 from tamiz_ops import formats
 from tamiz_ops.formats import GROUP, TILE
 
@@ -102,6 +103,8 @@ def fit(
         FitError: A weight is not finite, or the scales lie outside of fp16's range.
     """
     n, k = weight.shape
+    if config.shares_scales_at(site):
+        return fit_shared(site, weight, config)
     if config.packs_by_format:
         return fit_format(site, weight, statistics, config)
     bits = config.bits_at(site)

@@ -35,6 +35,7 @@ CASES = {
     "--block-quant-bits": FlagCase("8"),
     "--block-quant-head-bits": FlagCase("4"),
     "--block-quant-scale-bits": FlagCase("8"),
+    "--block-quant-scale-inputs": FlagCase("128", "--block-quant-bits=8"),
     "--block-quant-format": FlagCase("q4_0"),
     "--block-quant-fit": FlagCase("search", "--block-quant-scale-bits=8"),
     "--activation-bits": FlagCase("8"),
