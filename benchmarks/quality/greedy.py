@@ -11,7 +11,6 @@ of the other one. llama.cpp rounds the inputs of products with quantised weights
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -91,13 +90,9 @@ def main() -> None:
             files["llama.cpp, float32"] = float32
         report = {}
         for name, path in files.items():
-            run = [python, __file__, str(path), str(threads), str(tokens)]
-            done = subprocess.run(
-                run, input=json.dumps(ids), capture_output=True, text=True, check=False
-            )
-            if done.returncode != 0:
-                raise SystemExit(done.stderr[-2000:])
-            answers = [greedy.until_stop(ids, model.stop_ids) for ids in json.loads(done.stdout)]
+            command = [python, __file__, str(path), str(threads), str(tokens)]
+            told = perplexity.ask(command, ids)
+            answers = [greedy.until_stop(answer, model.stop_ids) for answer in told]
             parted = [greedy.divergence(model, *each) for each in zip(ids, answers, strict=True)]
             report[name] = greedy.summary(parted)
         print(json.dumps(report, indent=1))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,21 @@ def loss(logits: np.ndarray, token: int) -> float:
     x = logits.astype(np.float64)
     top = x.max()
     return float(top + math.log(np.exp(x - top).sum()) - x[token])
+
+
+def ask(command: list[str], question: Any) -> Any:
+    """What a program answers to JSON on its standard input, as JSON.
+
+    llama.cpp's threads sleep while they wait, so that other work on the machine costs little.
+    """
+    environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
+    given = json.dumps(question)
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, check=False, env=environment
+    )
+    if done.returncode != 0:
+        raise SystemExit(done.stderr[-2000:])
+    return json.loads(done.stdout)
 
 
 def write_float32(source: Path, target: Path) -> None:
@@ -119,13 +135,7 @@ def main() -> None:
                 write_float32(gguf, float32)
             files["llama.cpp, float32"] = float32
         for name, path in files.items():
-            run = [python, __file__, str(path), str(threads)]
-            done = subprocess.run(
-                run, input=json.dumps(tokens), capture_output=True, text=True, check=False
-            )
-            if done.returncode != 0:
-                raise SystemExit(done.stderr[-2000:])
-            losses[name] = json.loads(done.stdout)
+            losses[name] = ask([python, __file__, str(path), str(threads)], tokens)
         report = summary(losses, len(tokens[0]) - 1)
         print(json.dumps(report, indent=2))
         if output is not None:
