@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Texts that NNCF reads to choose scales.
 CALIBRATED = 128
+#: Distributions whose versions are stored.
+DISTRIBUTIONS = ("openvino", "nncf")
 
 
 class OpenVinoEncoder:

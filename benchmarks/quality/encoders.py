@@ -106,7 +106,9 @@ def main(
     click.echo(table(found))
     if output is not None:
         settings = {"model": reference.name, "text": text.name, "texts": texts, "length": length}
-        record.write(output, "encoders", found, settings={**settings, "batch": batch})
+        versions = record.versions(openvino_encoder.DISTRIBUTIONS) if openvino else {}
+        settings["batch"] = batch
+        record.write(output, "encoders", found, settings=settings, peers=versions)
 
 
 def built(

@@ -140,6 +140,7 @@ def main(
             "retrieval",
             found,
             settings={"model": bundles[0].name, "text": text.name, **counts},
+            peers=record.versions(openvino_encoder.DISTRIBUTIONS) if openvino else {},
         )
 
 
