@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-_MEANS = "layer norms with a mean"
 _EXPERTS = "a mixture of experts with a router, biases or attention of its own kind"
 
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
@@ -11,7 +10,8 @@ MISSING = {
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
-    **dict.fromkeys(("gpt2", "bloom", "falcon"), _MEANS),
-    "opt": _MEANS,
+    **dict.fromkeys(("gpt2", "opt"), "a table of positions"),
+    "bloom": "a bias by distance (ALiBi)",
+    "falcon": "queries, keys and values grouped in one tensor",
     "gemma4": "heads of two sizes, and keys that are values",
 }
