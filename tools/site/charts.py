@@ -71,7 +71,7 @@ def speed(figure: Any, tasks: Mapping[str, Any]) -> None:
     figure.set_size_inches(8.5, 0.7 + sum(0.5 + 0.2 * height for height in heights))
     figure.suptitle("Tokens per second: longer is faster")
     grid = figure.subplots(len(lines), 2, squeeze=False, height_ratios=heights)
-    by_name = {}
+    by_name: dict[str, Any] = {}
     for axes, title in zip(grid.flat, shown, strict=False):
         _panel(axes, shown[title])
         axes.set_title(title)

@@ -334,8 +334,7 @@ AttendArgs Attention::head_arguments(const Call& call, const Layout& l, const Se
   a.group = l.group;
   a.dim = l.dim;
   a.softcap = softcap_;
-  const float* const sinks = call.inputs[In::head_sink].as<float>();
-  if (sinks) a.sink = sinks + head * l.group;
+  if (const auto* sinks = call.inputs[In::head_sink].as<float>()) a.sink = sinks + head * l.group;
   return a;
 }
 
