@@ -160,7 +160,7 @@ def test_word_pieces_without_a_special_token_are_refused(tmp_path: Path) -> None
     (tmp_path / "bundle").mkdir()
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(TamizError, match=r"vocab\.txt: found no line '\[PAD\]', expected one"):
+    with pytest.raises(TamizError, match=r"vocab\.txt: found no token '\[PAD\]', expected this"):
         copy_companions(tmp_path, tmp_path / "bundle")
 
 
