@@ -78,7 +78,13 @@ def test_the_readme_has_users_and_encoders_and_marks_the_fastest(
             results.RESULTS, f"batch-{kind}", "batch", {"speed": speeds},
             model="m, bits", bundle=f"m.{kind}",
         )  # fmt: skip
-    row: dict[str, Any] = {"mb": 1.0, "cos_mean": 0.99, "cos_p05": 0.9, "same_nearest": 1.0, "speed": 2.0}
+    row: dict[str, Any] = {
+        "mb": 1.0,
+        "cos_mean": 0.99,
+        "cos_p05": 0.9,
+        "same_nearest": 1.0,
+        "speed": 2.0,
+    }
     row |= {"speed_range": [1.0, 3.0]}
     found = {
         "tamiz q8_0 nearest, inputs of 8 bits": row | {"ms": 2.0},

@@ -1,19 +1,12 @@
 """block-quant with a scale for 128 inputs: the weights, the op's attribute, and what is refused."""
 
-from pathlib import Path
-
 import numpy as np
-import onnx_ir as ir
 import pytest
 from pydantic import ValidationError
 
 import tamiz_ops
 from kit.sites import linear
 from tamiz.api.technique import FitError
-from tamiz.building.build import build
-from tamiz.files.bundle import Bundle
-from tamiz.planning.plan import choose
-from tamiz.plugins import Plugins
 from tamiz_block_quant.config import BlockQuantConfig
 from tamiz_block_quant.fit import dequantize, fit
 
@@ -57,18 +50,3 @@ def test_what_cannot_share_scales_is_refused() -> None:
     broken = np.full((20, 64), np.inf, np.float32)
     with pytest.raises(FitError, match="not finite"):
         fit(site, broken, None, BlockQuantConfig(bits=8, scale_inputs=128))
-
-
-@pytest.mark.slow
-def test_a_build_marks_products_of_layers(plugins: Plugins, tiny_dense: Path) -> None:
-    out = tiny_dense.parent / "shared"
-    wanted = {"block-quant": {"bits": 8, "scale_inputs": 128}, "activation-bits": {}}
-    build(tiny_dense, out, choose(plugins.techniques(), wanted), plugins)
-    programs = [n.attributes["program"].as_string() for n in ir.load(Bundle.open(out).model).graph
-                if n.op_type == "Fused"]  # fmt: skip
-    lines = [line for program in programs for line in program.splitlines()]
-    products = [line for line in lines if line.startswith("BlockMatMul")]
-    shared = [line for line in products if "scale_inputs=128" in line]
-    assert len(shared) == 14  # of two layers
-    assert len(products) == 15  # and the head
-    assert all("activation_bits=8" in line for line in products)
