@@ -47,7 +47,7 @@ def test_the_layers_keep_states_of_fixed_size(model: Model) -> None:
         ("past_layers.delta", (3, 1, 2, 11200)),
         ("past_layers.mamba", (3, 1, 2, 7008)),  # of Mamba-2
         ("past_mamba", (1, 2, 7008)),  # of Granite 4, whose factors stand between nodes
-        ("past_mamba", (1, 2, 5680)),  # of Falcon-H1
+        ("past_layers.mamba", (2, 1, 2, 5680)),  # of Falcon-H1
     }
     assert shapes
     assert [state.shape(500) for state in kept] == [state.shape(0) for state in kept]
