@@ -234,7 +234,8 @@ def test_refuses_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
 def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:
     ok("build", tiny_dense, "-o", tmp_path / "out")
     assert "is a built bundle, expected a dense one" in refused("plan", tmp_path / "out")
-    assert "block-quant: head_bits 8, scale_bits 16, scale_inputs 32\n" in ok("inspect", tmp_path / "out")
+    found = ok("inspect", tmp_path / "out")
+    assert "block-quant: head_bits 8, scale_bits 16, scale_inputs 32\n" in found
 
 
 def test_plugins_lists_claims_and_what_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
