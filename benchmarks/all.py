@@ -108,8 +108,9 @@ def _encoders(number: int, name: str, title: str, label: str) -> tuple[Run, ...]
         Run(
             f"encoders-{number}-{title}",
             "encoders",
-            f"{{{name}.dense}} --text={{text}} --work={{work}}/encoders-{name} --formats=q4_0,q8_0 "
-            "--fits=nearest --cosines=0.99 ?--openvino{module:openvino}",
+            f"{{{name}.dense}} --text={{text}} --work={{work}}/encoders-{name} "
+            "--formats=q4_0,q8_0,q8_0:128 --fits=nearest --cosines=0.99 "
+            "?--openvino{module:openvino}",
             label,
         ),
         Run(f"neighbour-{number}-{title}", "neighbour", built, label),
