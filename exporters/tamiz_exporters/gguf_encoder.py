@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tamiz_exporters.activations import SILU
 from tamiz_exporters.encoder_architectures import EncoderArchitecture, HeadOf
@@ -64,6 +65,7 @@ class GgufEncoder:
         vocabulary: Rows of the embedding.
         ffn: Width of the feed-forward block.
         pooling: Value of ``pooling_type``.
+        label_names: Names of a reranker's logits, where the file has some.
     """
 
     def __init__(self, file: GgufFile) -> None:
@@ -89,6 +91,7 @@ class GgufEncoder:
         self.pooling = of.whole("pooling_type")
         if self.pooling > RANK:
             of.reject("pooling_type", self.pooling, f"{NONE} to {RANK}")
+        self.label_names: list[Any] = file.get(f"{architecture}.classifier.output_labels", list, [])
         self.config = EncoderConfig(
             hidden=hidden,
             heads=heads,

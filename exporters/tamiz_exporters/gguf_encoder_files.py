@@ -14,7 +14,7 @@ from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES, TOKENIZER, TOKE
 from tamiz_exporters.gguf_encoder import FIRST, LAST, MEAN, GgufEncoder
 from tamiz_exporters.gguf_vocabulary import CONTROL, Vocabulary
 from tamiz_exporters.tokenizer import write_tokenizer
-from tamiz_exporters.word_pieces import around, tokenizer_of_words
+from tamiz_exporters.word_pieces import around, special_tokens, tokenizer_of_words
 
 _POOLING = {MEAN: "mean_tokens", FIRST: "cls_token", LAST: "lasttoken"}
 _MODULE = "sentence_transformers.models."
@@ -63,10 +63,7 @@ def _config(model: GgufEncoder) -> dict[str, Any]:
         "vocab_size": model.vocabulary,
     }
     if config.head is not None:
-        count = config.head.labels
-        given = model.file.get(
-            f"{model.file.get('general.architecture', str)}.classifier.output_labels", list, []
-        )
+        count, given = config.head.labels, model.label_names
         labels = given if len(given) == count else [f"LABEL_{n}" for n in range(count)]
         out["id2label"] = {str(number): str(label) for number, label in enumerate(labels)}
     return out
@@ -125,8 +122,8 @@ def _word_pieces(
     capitals = any(t != t.lower() for t in tokens if not t.startswith("[") and t not in control)
     lower = model.file.get("tokenizer.ggml.normalizer.lowercase", bool, not capitals)
     settings: dict[str, Any] = {**names, "do_lower_case": lower}
-    if "tokenizer.ggml.normalizer.strip_accents" in model.file.metadata:
-        key = "tokenizer.ggml.normalizer.strip_accents"
+    key = "tokenizer.ggml.normalizer.strip_accents"
+    if key in model.file.metadata:
         settings["strip_accents"] = model.file.get(key, bool)
     return tokenizer_of_words(model.file.path, tokens, settings)
 
@@ -134,9 +131,7 @@ def _word_pieces(
 def _unigrams(model: GgufEncoder, vocabulary: Vocabulary, names: dict[str, str]) -> dict[str, Any]:
     """Unigram of SentencePiece, as XLM-RoBERTa's tokenizer has it."""
     file = model.file
-    scores: list[float] = file.get("tokenizer.ggml.scores", list)
-    if len(scores) != len(vocabulary.tokens):
-        vocabulary.fail("scores", f"{len(scores)} entries", f"{len(vocabulary.tokens)}")
+    scores = vocabulary.scores()
     for name in ("cls_token", "sep_token", "unk_token"):
         if name not in names:
             vocabulary.fail(f"id of the {name}", "nothing", "a token id")
@@ -150,16 +145,11 @@ def _unigrams(model: GgufEncoder, vocabulary: Vocabulary, names: dict[str, str])
     first = file.get("tokenizer.ggml.add_space_prefix", bool, True)
     space = {"type": "Metaspace", "replacement": _BEGIN, "split": True}
     space["prepend_scheme"] = "always" if first else "never"
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    added = [
-        {"id": vocabulary.ids[name], "content": name, **flags, "special": True}
-        for name in sorted(set(names.values()), key=vocabulary.ids.__getitem__)
-    ]
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
+        "added_tokens": special_tokens(names.values(), vocabulary.ids),
         "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
         "pre_tokenizer": {
             "type": "Sequence",

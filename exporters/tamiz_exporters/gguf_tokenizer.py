@@ -204,9 +204,7 @@ class GgufTokenizer:
     def _merges_from_scores(self) -> list[str]:
         """Returns every way to join two pieces into one, the best-scored piece first."""
         of = self._vocabulary
-        scores: list[float] = self.file.get("tokenizer.ggml.scores", list)
-        if len(scores) != len(of.tokens):
-            of.fail("scores", f"{len(scores)} entries", f"{len(of.tokens)}")
+        scores = of.scores()
         ranked = []
         for number in of.special(NORMAL):
             piece = of.tokens[number]

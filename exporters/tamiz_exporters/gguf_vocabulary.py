@@ -93,6 +93,17 @@ class Vocabulary:
         """Ids of the tokens of some types."""
         return [number for number, kind in enumerate(self.types) if kind in types]
 
+    def scores(self) -> list[float]:
+        """How likely each token is, in SentencePiece's vocabularies.
+
+        Raises:
+            TamizError: There are none, or not as many as tokens.
+        """
+        scores: list[float] = self.file.get("tokenizer.ggml.scores", list)
+        if len(scores) != len(self.tokens):
+            self.fail("scores", f"{len(scores)} entries", f"{len(self.tokens)}")
+        return scores
+
     def fail(self, key: str, found: Any, expected: str) -> NoReturn:
         """Raises the TamizError that says what is wrong with a key of the tokenizer."""
         self.file.fail(f"tokenizer.ggml.{key}", found, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +50,11 @@ def tokenizer_of_words(path: Path, tokens: list[str], settings: dict[str, Any]) 
     names = {key: token_text(settings.get(key)) or name for key, name in _SPECIAL.items()}
     if missing := [name for name in names.values() if name not in vocabulary]:
         raise TamizError(f"{path}: found no token {missing[0]!r}, expected this special token")
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    added = [
-        {"id": vocabulary[name], "content": name, **flags, "special": True}
-        for name in sorted(set(names.values()), key=vocabulary.__getitem__)
-    ]
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
+        "added_tokens": special_tokens(names.values(), vocabulary),
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -77,6 +73,15 @@ def tokenizer_of_words(path: Path, tokens: list[str], settings: dict[str, Any]) 
             "vocab": vocabulary,
         },
     }
+
+
+def special_tokens(names: Iterable[str], vocabulary: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The added tokens of a ``tokenizer.json`` that are special, by id."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return [
+        {"id": vocabulary[name], "content": name, **flags, "special": True}
+        for name in sorted(set(names), key=vocabulary.__getitem__)
+    ]
 
 
 def around(
