@@ -46,6 +46,8 @@ _SENTENCE = (
 #: The folder of a module, such as ``1_Pooling``; the model itself lies in the folder "".
 _MODULE = re.compile(r"[0-9]+_[A-Za-z]+")
 _MODULE_FILES = (CONFIG, "model.safetensors")
+#: Modules that older versions of sentence-transformers write no files for.
+_WITHOUT_FILES = ("Normalize", "Transformer")
 
 
 def copy_companions(source: Path, directory: Path) -> None:
@@ -91,7 +93,7 @@ def copy_sentence_modules(source: Path, directory: Path) -> None:
         directory: The bundle's folder.
 
     Raises:
-        TamizError: If ``modules.json`` is malformed.
+        TamizError: If ``modules.json`` is malformed, or a module that it names is missing.
     """
     path = source / SENTENCE_MODULES
     if not path.is_file():
@@ -101,22 +103,29 @@ def copy_sentence_modules(source: Path, directory: Path) -> None:
     except (ValueError, RecursionError) as error:
         raise TamizError(f"{path}: not valid JSON: {error}") from error
     for module in modules if isinstance(modules, list) else [None]:
-        folder = module.get("path") if isinstance(module, dict) else None
+        fields = module if isinstance(module, dict) else {}
+        folder, kind = fields.get("path"), str(fields.get("type"))
         if not isinstance(folder, str) or not (folder == "" or _MODULE.fullmatch(folder)):
             raise TamizError(
                 f"{path}: holds {module!r}, expected modules with a path such as '1_Pooling'"
             )
         if folder:
             (directory / folder).mkdir(exist_ok=True)
-            _copy(source / folder, directory / folder, _MODULE_FILES)
+            copied = _copy(source / folder, directory / folder, _MODULE_FILES)
+            if not copied and not kind.endswith(_WITHOUT_FILES):
+                raise TamizError(
+                    f"{path}: names the module {folder}, but {source / folder} holds none of "
+                    f"{', '.join(_MODULE_FILES)}; download the folder of the model whole"
+                )
     _copy(source, directory, _SENTENCE)
 
 
-def _copy(source: Path, directory: Path, names: Iterable[str]) -> None:
-    """Copies those of the files that `source` holds."""
-    for name in names:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, directory / name)
+def _copy(source: Path, directory: Path, names: Iterable[str]) -> list[str]:
+    """Copies those of the files that `source` holds, and returns their names."""
+    held = [name for name in names if (source / name).is_file()]
+    for name in held:
+        shutil.copyfile(source / name, directory / name)
+    return held
 
 
 def _complete_tokenizer(folders: list[Path], directory: Path) -> None:

@@ -20,6 +20,7 @@ from kit.command_line import refused
 from kit.encoder_files import CASE, random_tensors, write_folder
 from kit.hf_encoders import KINDS
 from tamiz.files.bundle import Bundle
+from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
 from tamiz.survey.export import export
 from tamiz_exporters.encoder_architectures import ENCODERS
@@ -126,6 +127,23 @@ def test_modules_of_a_cross_encoder_keep_its_head(
     (folder / "config_sentence_transformers.json").write_text(settings)
     found = run(export(str(folder), tmp_path / "dense", plugins))
     assert (found.ndim == 2) == head
+
+
+def test_a_folder_that_lacks_a_module_is_refused(tmp_path: Path, plugins: Plugins) -> None:
+    """As after a download of some files; older versions write no files for Normalize."""
+    folder = write(tmp_path / "hf", "BertModel")
+    modules = [
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(TamizError, match=r"names the module 1_Pooling, but .* holds none of"):
+        export(str(folder), tmp_path / "dense", plugins)
+    assert not (tmp_path / "dense").exists()
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    assert "1_Pooling/config.json" in export(str(folder), tmp_path / "b", plugins).manifest.files
 
 
 def test_the_encoder_of_a_whole_t5_is_read(tmp_path: Path, plugins: Plugins) -> None:
