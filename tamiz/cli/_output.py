@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 _NUMBER = re.compile(r"\d[\d.]*")
+#: A list of numbers over several lines; a line break in a string is escaped.
+_NUMBERS = re.compile(r"\[(\n *[-+.\deE]+,?)+\n *\]")
 #: Characters of the longest bar of a chart.
 BAR = 40
 
@@ -36,8 +38,12 @@ def print_answer(pieces: Iterable[str]) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Prints one JSON object on stdout; a number that is not finite is null."""
-    click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
+    """Prints one JSON object on stdout; a number that is not finite is null.
+
+    A list of numbers, such as an embedding, is one line.
+    """
+    text = json.dumps(_finite(value), indent=1, allow_nan=False)
+    click.echo(_NUMBERS.sub(lambda found: re.sub(r"\n *", "", found[0]).replace(",", ", "), text))
 
 
 def _finite(value: Any) -> Any:

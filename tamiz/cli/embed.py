@@ -48,8 +48,8 @@ def command(
 ) -> None:
     """Compute the embedding of each line of a file.
 
-    MODEL is an encoder: a bundle, or a folder that 'tamiz export' reads, which is built once, as
-    'tamiz serve' does it. FILE has one text a line; - reads stdin.
+    MODEL is an encoder: a bundle, or a GGUF file or folder that 'tamiz export' reads, which is
+    built once, as 'tamiz serve' does it. FILE has one text a line; - reads stdin.
     """
     from tamiz.files.outputs import check_output
     from tamiz.inference.embedding_model import EmbeddingModel
@@ -74,7 +74,8 @@ def command(
             progress=counted(report, "texts"),
         )
     if npy is None:
-        print_json({"embeddings": found.tolist(), **speed_json(model.speed)})
+        shortest = found.astype(str).astype(float)  # as few digits as give the same float32
+        print_json({"embeddings": shortest.tolist(), **speed_json(model.speed)})
         return
     import numpy as np
 

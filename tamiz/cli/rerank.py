@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Order the lines of a file by how well they answer a query.
 
-    MODEL is a reranker: a bundle, or a folder that 'tamiz export' reads, which is built once, as
-    'tamiz serve' does it. FILE has one text a line; - reads stdin.
+    MODEL is a reranker: a bundle, or a GGUF file or folder that 'tamiz export' reads, which is
+    built once, as 'tamiz serve' does it. FILE has one text a line; - reads stdin.
     """
     from tamiz.inference.cross_encoder import CrossEncoder
 

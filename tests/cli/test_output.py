@@ -30,6 +30,15 @@ def test_json_has_null_for_what_is_not_finite(capsys: pytest.CaptureFixture[str]
     assert printed == {"a": None, "b": [None, 0.1, [{"c": None, "d": "x"}, None]]}
 
 
+def test_json_has_a_list_of_numbers_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"rows": [[1, -2.5e-8], [], [3]], "texts": ["[\n 1,\n 2\n]"], "mixed": [1, "2"]}
+    print_json(value)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == value
+    assert "  [1, -2.5e-08],\n" in printed
+    assert '"mixed": [\n' in printed
+
+
 def test_folds_names_that_hold_braces() -> None:
     assert fold([(site("linear.{x}", None), ())]) == [("linear.{x}", "1")]
 
