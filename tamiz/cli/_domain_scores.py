@@ -115,7 +115,9 @@ def print_trial_domains(trial: TrialReport) -> None:
     if len(trial.domains) < 2:
         return
     if all(domain.cosine is not None for domain in trial.domains.values()):
-        rows = [(name, _number(domain.cosine)) for name, domain in trial.domains.items()]
+        rows = [
+            (name, _number(domain.cosine, form=".4f")) for name, domain in trial.domains.items()
+        ]
         print_table(["domain" if trial.output_cosine is None else "output", ">cosine"], rows)
         return
     print_table(
@@ -127,5 +129,5 @@ def print_trial_domains(trial: TrialReport) -> None:
     )
 
 
-def _number(value: float | None, unit: float = 1) -> str:
-    return "–" if value is None else f"{unit * value:.3g}"
+def _number(value: float | None, unit: float = 1, form: str = ".3g") -> str:
+    return "–" if value is None else f"{unit * value:{form}}"
