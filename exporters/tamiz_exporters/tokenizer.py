@@ -58,7 +58,7 @@ def write_tokenizer(directory: Path) -> bool:
         directory: Holds ``tokenizer.json``; receives ``tokenizer.onnx``.
 
     Returns:
-        Whether it was written; if not, a warning is logged that says why.
+        Whether it was written; if not, a warning or a note is logged that says why.
 
     Raises:
         TamizError: If ``tokenizer.json`` is malformed.
@@ -70,7 +70,7 @@ def write_tokenizer(directory: Path) -> bool:
     tokenizer = read_json(path)
     try:
         if reason := _unsupported(tokenizer):
-            _log.warning("tokenizer.onnx is not written: %s", reason)
+            _log.info("tokenizer.onnx is not written: %s", reason)
             return False
         model = _build(tokenizer)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -177,7 +177,7 @@ def test_sentencepiece_merges_the_best_scored_pair_first(tmp_path) -> None:
 
 
 def test_what_the_operator_cannot_do_is_told(tmp_path, caplog) -> None:
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.INFO, "tamiz_exporters.tokenizer")
     assert not write_tokenizer(tmp_path)
     vocabulary = sentencepiece_gguf(tmp_path / "t.gguf", add_space_prefix=False)
     tokenizer = GgufTokenizer(GgufFile(tmp_path / "t.gguf"), vocabulary).tokenizer_json()
