@@ -9,14 +9,19 @@ precision, and the version of tamiz.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tamiz
-from tamiz.files.bundle import MANIFEST, Bundle
+from tamiz.files.bundle import MANIFEST, Bundle, check_target
 from tamiz.files.errors import TamizError, naming
 from tamiz.files.scratch import WRITTEN, held_folder
+
+if TYPE_CHECKING:
+    from tamiz.plugins import Plugins
 
 #: The recipe of decoders.
 RECIPE = "serve"
@@ -56,6 +61,41 @@ def bundle_of(
     return built
 
 
+@contextmanager
+def dense_of(
+    source: str | os.PathLike[str],
+    plugins: Plugins,
+    report: Callable[[str], None],
+    place: Path | None = None,
+) -> Iterator[Path]:
+    """The bundle of a source that was not built; it is removed in the end where it had to be made.
+
+    Args:
+        source: A bundle, which is taken as it is, or what ``tamiz export`` takes.
+        plugins: The loaded plugins.
+        report: Gets a sentence about each step that takes long.
+        place: What is made of it, and lies beside; None for nothing that stays.
+
+    Raises:
+        TamizError: The source cannot be read, or `place` must not be written.
+    """
+    from tamiz.survey.export import export
+
+    path = Path(source)
+    mistyped = not path.exists() and "/" in str(source) and path.parent.is_dir()
+    if (path / MANIFEST).is_file() or mistyped:  # whoever opens it says what is wrong with it
+        yield path
+        return
+    if place is not None:
+        check_target(place, path if path.exists() else None)
+    place = place.resolve() if place else _folder() / f"{path.stem}.dense"
+    with naming(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    with held_folder(place) as work:
+        report(f"exporting {source}")
+        yield export(str(source), work / WRITTEN, plugins).path
+
+
 def _build(source: Path, target: Path, report: Callable[[str], None], precise: bool) -> None:
     """Builds a source in its own format."""
     from tamiz.building.build import build
@@ -63,17 +103,10 @@ def _build(source: Path, target: Path, report: Callable[[str], None], precise: b
     from tamiz.planning.plan import choose
     from tamiz.planning.recipes import recipes
     from tamiz.plugins import load
-    from tamiz.survey.export import export
     from tamiz.survey.survey import survey
 
     plugins = load()
-    with naming(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-    with held_folder(target) as work:
-        dense = source
-        if not (source / MANIFEST).is_file():
-            report(f"exporting {source}")
-            dense = export(str(source), work / WRITTEN, plugins).path
+    with dense_of(source, plugins, report, target) as dense:
         report(f"building {target}")
         surveyed, rounding = survey(Bundle.open_dense(dense), plugins), recipes()[RECIPE].techniques
         wanted = rounding if surveyed.decodes and not precise else {}

@@ -39,9 +39,7 @@ def lengths(text: str) -> tuple[int, ...]:
 
 @click.command("bench")
 @source
-@click.option(
-    "--against", type=PATH, help="Bundle to compare MODEL with; rounds of both alternate."
-)
+@click.option("--against", type=PATH, help="Model to compare MODEL with; rounds of both alternate.")
 @click.option(
     "--context",
     "contexts",
@@ -114,11 +112,11 @@ def command(
     needs_decoder = "--metrics" if running.metrics else None
     if speculate != "off":
         needs_decoder = "--speculate"
-    bundle = bundle_at(path)
+    bundle, other = bundle_at(path), against and bundle_at(against)
     with status("memory bandwidth") as progress:
         report = bench(
             bundle,
-            against,
+            other,
             contexts,
             threads,
             progress,
@@ -131,7 +129,7 @@ def command(
     if as_json:
         print_json({**report, **(counted.json() if counted else {})})
         return
-    _print(report, bundle, against)
+    _print(report, path, against)
     if counted:
         counted.print()
 
@@ -187,9 +185,9 @@ def _percent(loss: float | None) -> str:
     return "not finite" if loss is None else f"{100 * loss:.2f} %"
 
 
-def _print(report: dict[str, Any], directory: Path, against: Path | None) -> None:
+def _print(report: dict[str, Any], path: Path, against: Path | None) -> None:
     other = report.get("against")
-    columns = ["", f">{directory.name}"]
+    columns = ["", f">{path.name}"]
     if against is not None:
         columns += [f">{against.name}", ">ratio"]
     rows = []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from tamiz.cli._limits import goal, limits
 from tamiz.cli._options import FILE, PATH, Workers, is_given, new_bundle, refuse_given
 from tamiz.cli._output import alike, print_json, print_table, size
 from tamiz.cli._progress import progress_bar
+from tamiz.cli._sources import unbuilt
 from tamiz.cli._techniques import (
     TechniqueCommand,
     choices,
@@ -26,12 +26,10 @@ from tamiz.cli._techniques import (
     switched_off,
 )
 from tamiz.files.errors import TamizError, UnwritableError
-from tamiz.system.progress import Progress
 
 if TYPE_CHECKING:
     from tamiz.building.options import Options
     from tamiz.planning.choice import Choice
-    from tamiz.plugins import Plugins
     from tamiz.reporting.gate import TrialReport, WholeModelGate
     from tamiz.reporting.report import Report as BuildReport
 
@@ -155,7 +153,7 @@ def command(
     chosen = choices(ctx, flags, given["recipe"])
     options = _options(ctx, given, flags, chosen)
     loaded = plugins(ctx)
-    with progress_bar() as progress, _dense(source, output, loaded, progress) as dense:
+    with unbuilt(source, loaded, output) as dense, progress_bar() as progress:
         report = build(dense, output, chosen, loaded, options, progress=progress)
     if report_json is not None:
         _write(report_json, report, output)
@@ -220,28 +218,6 @@ def _refuse_idle(ctx: click.Context, from_report: Path | None, backend: str) -> 
     if backend != "loky":
         where = f"with --backend={backend}, as the cluster has its own"
         refuse_given(ctx, "jobs", where=where, other="--backend")
-
-
-@contextmanager
-def _dense(source: str, output: Path, loaded: Plugins, progress: Progress) -> Iterator[Path]:
-    """The dense bundle to build; one that had to be exported is removed in the end."""
-    from tamiz.files import bundle
-    from tamiz.files.scratch import WRITTEN, held_folder
-    from tamiz.survey.export import export
-
-    folder = Path(source)
-    is_bundle = (folder / bundle.MANIFEST).exists()
-    is_mistyped = not folder.exists() and "/" in source and folder.parent.is_dir()
-    if is_bundle or is_mistyped:
-        yield folder  # the build says what is wrong with it
-        return
-    bundle.check_target(output, folder if folder.exists() else None)
-    place = output.resolve()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with held_folder(place) as scratch:
-        progress(f"export {source}", 0, 0)
-        export(source, scratch / WRITTEN, loaded)
-        yield scratch / WRITTEN
 
 
 def _write(file: Path, report: BuildReport, bundle: Path) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tamiz.cli._domains import domains_option, texts_option
-from tamiz.cli._options import FILE, PATH, directory, refuse_given, threads
+from tamiz.cli._options import FILE, PATH, refuse_given, threads
 from tamiz.cli._output import print_json, size
 from tamiz.cli._progress import progress_bar
+from tamiz.cli._sources import source, unbuilt
 from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("calibrate")
-@directory
+@source
 @click.option(
     "-o", "--output", required=True, type=FILE, help="Calibration file to write (.safetensors)."
 )
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     ctx: click.Context,
-    directory: Path,
+    path: Path,
     output: Path,
     texts: tuple[Text, ...],
     domains: tuple[str, ...] | None,
@@ -71,10 +72,10 @@ def command(
 ) -> None:
     """Record the inputs of the layers of a dense bundle on a text.
 
-    DIR is the dense bundle. Without --text the text that ships with tamiz is read. A build uses the
-    recorded inputs to fit weights, and held-out windows of the text to measure quality.
-    An interrupted run continues when the command is repeated. With --merge and without --text the
-    given files are joined and no text is read.
+    MODEL is a dense bundle, or a file or folder that 'tamiz export' reads. Without --text the text
+    that ships with tamiz is read. A build uses the recorded inputs to fit weights, and held-out
+    windows of the text to measure quality. An interrupted run continues when the command is
+    repeated. With --merge and without --text the given files are joined and no text is read.
     """
     from tamiz.calibration.calibrate import calibrate_bundle
 
@@ -82,11 +83,12 @@ def command(
         where = "with --merge alone, which reads no text"
         idle = ("windows", "samples", "memory", "threads")
         refuse_given(ctx, *idle, where=where, other="add --text")
-    with progress_bar() as progress:
+    installed = plugins(ctx)
+    with unbuilt(path, installed) as dense, progress_bar() as progress:
         result = calibrate_bundle(
-            directory,
+            dense,
             output,
-            plugins(ctx),
+            installed,
             texts=texts,
             domains=domains,
             merged=merged,

@@ -10,10 +10,11 @@ import click
 
 from tamiz.cli._domain_scores import of_decoder, of_encoder, print_domains
 from tamiz.cli._domains import OWN, Domains
-from tamiz.cli._options import PATH, Workers, directory, refuse_given
+from tamiz.cli._options import PATH, Workers, refuse_given
 from tamiz.cli._output import print_json, print_table
 from tamiz.cli._progress import status
 from tamiz.cli._running import Running, running_options
+from tamiz.cli._sources import bundle_at, source
 from tamiz.cli._techniques import techniques
 from tamiz.evaluation.windows import WINDOW
 from tamiz.files.errors import TamizError
@@ -30,7 +31,7 @@ _DOMAIN_WINDOW = 512
 
 
 @click.command("eval")
-@directory
+@source
 @click.option("--text", type=PATH, help="UTF-8 text to score, cut into windows.")
 @click.option(
     "--domains",
@@ -42,10 +43,10 @@ _DOMAIN_WINDOW = 512
 @click.option(
     "--prompts",
     type=PATH,
-    help="UTF-8 text with a prompt on each line, for greedy answers, in the chat template if DIR "
+    help="UTF-8 text with a prompt on each line, for greedy answers, in the chat template if MODEL "
     "has one. Needs --against.",
 )
-@click.option("--against", type=PATH, help="Bundle to compare DIR with, such as dense.")
+@click.option("--against", type=PATH, help="Model to compare MODEL with, such as dense.")
 @click.option(
     "samples",
     "--sample",
@@ -80,7 +81,7 @@ _DOMAIN_WINDOW = 512
     "--decode/--prompt-only",
     default=None,
     help="Also score in steps, as decoding does: of one token, or of as many as all techniques of "
-    "DIR take for a step.  [default: if a technique of DIR acts on steps only]",
+    "MODEL take for a step.  [default: if a technique of MODEL acts on steps only]",
 )
 @click.option(
     "--last",
@@ -97,20 +98,22 @@ _DOMAIN_WINDOW = 512
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, /, directory: Path, running: Running, as_json: bool, **given: Any
+    ctx: click.Context, /, path: Path, running: Running, as_json: bool, **given: Any
 ) -> None:
     """Measure quality, alone or against another bundle.
 
-    DIR is the bundle. With --against the perplexity of --text comes with its relative increase
-    (dppl), the KL divergence (kl_mean, in nats per token) and how often the likeliest token agrees.
+    MODEL is a bundle, a .gguf file or a folder that 'tamiz export' reads; one that is no bundle is
+    built once, as 'tamiz serve' does it. With --against the perplexity of --text comes with its
+    relative increase (dppl), the KL divergence (kl_mean, in nats per token) and how often the
+    likeliest token agrees.
 
     With --domains the result has the loss on each domain of the text that ships with tamiz, and
     the mean over domains (domains_dppl, domains_kl). new_domain_kl is the predicted limit for
     another domain, which is exceeded in one case of ten.
 
     With --prompts the other bundle answers each prompt with its likeliest tokens. The result says
-    how many tokens DIR prefers as well, and by which margin it then prefers another one: the logit
-    of its own token minus the logit of the other bundle's.
+    how many tokens MODEL prefers as well, and by which margin it then prefers another one: the
+    logit of its own token minus the logit of the other bundle's.
 
     An encoder turns each window of --text into an embedding: the mean over its tokens, or the first
     token's where 1_Pooling/config.json of sentence-transformers says so. The result
@@ -125,6 +128,8 @@ def command(
     from tamiz.runtime.model import Model
     from tamiz.runtime.switches import AUTO
 
+    directory, against = _found(path), given["against"]
+    given["against"] = against and _found(against)
     if _is_other(directory):
         _print_outputs(_of_other(ctx, directory, running, given), as_json)
         return
@@ -270,15 +275,20 @@ def _of_encoder(built: Encoder, running: Running, given: Mapping[str, Any]) -> d
         return {**report, **compare(built, other, texts, at_once, done)}
 
 
+def _found(path: Path) -> Path:
+    """The bundle of a model; a path that is not there is told after options that are wrong."""
+    return bundle_at(path) if path.exists() else path
+
+
 def _is_other(directory: Path) -> bool:
     """Whether a model is neither a decoder nor gives embeddings of texts."""
     from tamiz.evaluation.output_losses import reads_texts
-    from tamiz.files.bundle import MANIFEST, Bundle
+    from tamiz.files.bundle import Bundle
     from tamiz.files.onnx_versions import graph_inputs
     from tamiz.interface.states import PAST
     from tamiz.runtime.session import load_session
 
-    if not (directory / MANIFEST).is_file():  # wrong options are told first
+    if not directory.exists():
         return False
     bundle = Bundle.open(directory)
     if any(name.startswith(PAST) for name in graph_inputs(bundle.model)):

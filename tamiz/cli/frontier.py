@@ -9,9 +9,10 @@ import click
 
 from tamiz.cli._domains import domains_option, domains_read, texts_option
 from tamiz.cli._limits import allowed
-from tamiz.cli._options import FILE, FOLDER, PATH
+from tamiz.cli._options import FILE, FOLDER
 from tamiz.cli._output import bar, print_table
 from tamiz.cli._progress import progress_bar
+from tamiz.cli._sources import source, unbuilt
 from tamiz.cli._techniques import plugins
 from tamiz.files.errors import TamizError
 
@@ -26,7 +27,7 @@ _TITLE, _HEAD = "tamiz frontier", 4096
 
 
 @click.command("frontier")
-@click.argument("source", metavar="DIR", type=PATH)
+@source
 @click.option("-o", "--output", required=True, type=FILE, help="JSON file to write.")
 @click.option("--plot", type=FILE, help="SVG or PNG file to draw; needs matplotlib.")
 @click.option(
@@ -74,7 +75,7 @@ _TITLE, _HEAD = "tamiz frontier", 4096
 @click.pass_context
 def command(
     ctx: click.Context,
-    source: Path,
+    path: Path,
     output: Path,
     plot: Path | None,
     calibration: Path | None,
@@ -88,8 +89,9 @@ def command(
 ) -> None:
     """Show size and speed against loss, before a build.
 
-    DIR is a dense bundle. Each point is the best choice of formats, and of techniques that --allow
-    names, at one loss. The measured points correct the predicted losses of the others.
+    MODEL is a dense bundle, or a file or folder that 'tamiz export' reads. Each point is the best
+    choice of formats, and of techniques that --allow names, at one loss. The measured points
+    correct the predicted losses of the others.
     """
     from tamiz.building.build import build
     from tamiz.building.options import Options
@@ -99,8 +101,7 @@ def command(
     from tamiz.planning.goal import Goal
     from tamiz.planning.plan import choose
 
-    given = (source, calibration, keep, *(text.path for text in texts))
-    used = [path for path in given if path is not None]
+    used = [p for p in (path, calibration, keep, *(t.path for t in texts)) if p is not None]
     _check_outputs(output, plot, used)
     if keep is not None and keep.exists():
         raise TamizError(f"--keep: {keep} exists, expected a new folder")
@@ -120,8 +121,12 @@ def command(
         keep=keep,
     )
     chosen = choose(loaded.techniques())
-    with progress_bar() as progress, held_folder(output.resolve()) as scratch:
-        report = build(source, scratch / WRITTEN, chosen, loaded, options, progress=progress)
+    with (
+        unbuilt(path, loaded) as dense,
+        progress_bar() as progress,
+        held_folder(output.resolve()) as scratch,
+    ):
+        report = build(dense, scratch / WRITTEN, chosen, loaded, options, progress=progress)
     frontier = [_point(trial) for trial in report.gate.trials]
     stored = report.totals.bytes_before / 1e6
     write_whole(output, json_text({"source": report.source, "mb": stored, "points": frontier}))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._options import directory
 from tamiz.cli._output import experts_line, fold, print_json, print_table, size
+from tamiz.cli._sources import source, unbuilt
 from tamiz.cli._techniques import plugins
 
 if TYPE_CHECKING:
@@ -21,32 +21,33 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect")
-@directory
+@source
 @click.option("--json", "as_json", is_flag=True, help="Print sites, operators and notes as JSON.")
 @click.pass_context
-def command(ctx: click.Context, directory: Path, as_json: bool) -> None:
+def command(ctx: click.Context, path: Path, as_json: bool) -> None:
     """List the layers that can be optimised.
 
-    DIR is a bundle. Lists its sites, which are the layers that techniques can replace, the
+    MODEL is a bundle, or a file or folder that 'tamiz export' reads, which is exported to a
+    temporary folder first. Lists its sites, which are the layers that techniques can replace, the
     operators that tamiz recognised in the graph, and why other nodes stay unchanged.
     """
     from tamiz.files.bundle import Bundle
     from tamiz.survey.survey import recognised, survey
 
     installed = plugins(ctx)
-    surveyed = survey(Bundle.open(directory), installed)
-    ops, notes = recognised(surveyed, installed)
-    surveyed = replace(surveyed, recognised=ops, notes=notes)
-    if as_json:
-        print_json(_as_dict(surveyed))
-    else:
-        _print(surveyed)
+    with unbuilt(path, installed) as folder:
+        surveyed = survey(Bundle.open(folder), installed)
+        ops, notes = recognised(surveyed, installed)
+        surveyed = replace(surveyed, recognised=ops, notes=notes)
+        if as_json:
+            print_json({"bundle": str(path)} | _as_dict(surveyed))
+        else:
+            _print(surveyed)
 
 
 def _as_dict(surveyed: Survey) -> dict[str, Any]:
     experts = _experts(surveyed)
     return {
-        "bundle": str(surveyed.bundle.path),
         "kind": surveyed.bundle.manifest.kind,
         "bytes": surveyed.bundle.size,
         "cache_bytes_per_token": surveyed.bytes_of_a_token,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tamiz.cli._options import directory
 from tamiz.cli._output import experts_line, fold, print_json, print_table, size
+from tamiz.cli._sources import source, unbuilt
 from tamiz.cli._techniques import (
     TechniqueCommand,
     choices,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", cls=TechniqueCommand)
-@directory
+@source
 @recipe
 @policy
 @click.option(
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context,
     /,
-    directory: Path,
+    path: Path,
     recipe: str | None,
     policy: Path | None,
     context: int,
@@ -58,9 +58,10 @@ def command(
 ) -> None:
     """Show what a build would do; write nothing.
 
-    DIR is a dense bundle. Prints for each site the techniques in the order of their rewrites, the
-    block size that they share, the bytes stored, and the bytes read per decoded token. Predicts
-    the decode speed if 'tamiz doctor --profile' has measured this machine.
+    MODEL is a dense bundle, or a file or folder that 'tamiz export' reads. Prints for each site the
+    techniques in the order of their rewrites, the block size that they share, the bytes stored, and
+    the bytes read per decoded token. Predicts the decode speed if 'tamiz doctor --profile' has
+    measured this machine.
     """
     from tamiz.files.bundle import Bundle
     from tamiz.planning import speed
@@ -70,21 +71,22 @@ def command(
     from tamiz.survey.survey import survey
     from tamiz.system import machine
 
-    chosen = choices(ctx, flags, recipe)
-    bundle = Bundle.open_dense(directory)
-    _check_context(bundle, context)
-    surveyed = survey(bundle, plugins(ctx))
-    rules = None
-    if policy is not None:
-        rules = read_policy(policy, plugins(ctx).techniques(), surveyed.sites)
-    try:
-        plan = make_plan(surveyed.sites, chosen, on_conflict, rules)
-    except ConflictError as error:
-        if as_json:
-            print_json({"conflicts": [asdict(conflict) for conflict in error.conflicts]})
-        raise
-    predictions = predict(surveyed, plan, context)
-    total = totals(surveyed, predictions)
+    chosen, installed = choices(ctx, flags, recipe), plugins(ctx)
+    with unbuilt(path, installed) as folder:
+        bundle = Bundle.open_dense(folder)
+        _check_context(bundle, context)
+        surveyed = survey(bundle, installed)
+        rules = None
+        if policy is not None:
+            rules = read_policy(policy, installed.techniques(), surveyed.sites)
+        try:
+            plan = make_plan(surveyed.sites, chosen, on_conflict, rules)
+        except ConflictError as error:
+            if as_json:
+                print_json({"conflicts": [asdict(conflict) for conflict in error.conflicts]})
+            raise
+        predictions = predict(surveyed, plan, context)
+        total = totals(surveyed, predictions)
     experts = of_experts((p.plan.site, p.after) for p in predictions)
     speeds: Sequence[SpeedPrediction] = []
     unknown = "none, the model is no decoder"

@@ -104,7 +104,8 @@ class Bundle:
         """
         folder = Path(path)
         if not folder.is_dir():
-            raise TamizError(f"{folder}: no such folder, expected a tamiz bundle of 'tamiz build'")
+            found = "is a file" if folder.is_file() else "no such folder"
+            raise TamizError(f"{folder}: {found}, expected a tamiz bundle of 'tamiz build'")
         if not (folder / MANIFEST).is_file():
             raise TamizError(f"{folder}: not a tamiz bundle, try: tamiz export {folder} -o NEW")
         bundle = cls(folder, _manifest(folder / MANIFEST))
@@ -115,11 +116,9 @@ class Bundle:
                 raise TamizError(f"{place}: has {size} bytes, the manifest says {expected.size}")
         for location, size in sorted(locations(bundle.external).items()):
             _check_name(bundle.model, "external data", location)
-            actual_size = bundle.file(location).stat().st_size
-            if actual_size < size:
-                raise TamizError(
-                    f"{folder / location}: has {actual_size} bytes, {MODEL} needs {size}"
-                )
+            actual, place = bundle.file(location).stat().st_size, folder / location
+            if actual < size:
+                raise TamizError(f"{place}: has {actual} bytes, {MODEL} needs {size}")
         return bundle
 
     @classmethod

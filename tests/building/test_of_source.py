@@ -59,6 +59,35 @@ def test_texts_of_a_folder_have_the_embeddings_of_its_bundle(tmp_path: Path) -> 
     np.testing.assert_allclose(np.load(tmp_path / "found.npy"), expected, rtol=0, atol=1e-6)
 
 
+def test_a_source_is_inspected_without_a_bundle_of_it(
+    tiny_gguf: Path, dense_dir: Path, tmp_path: Path, cache: Path
+) -> None:
+    """The text and the recorded inputs are those of the exported file, and nothing stays."""
+    exported = tmp_path / "exported"
+    ok("export", tiny_gguf, "-o", exported)
+    assert ok("inspect", tiny_gguf) == ok("inspect", exported)
+    assert json.loads(ok("inspect", tiny_gguf, "--json"))["bundle"] == str(tiny_gguf)
+    assert ok("plan", tiny_gguf, "--recipe=small") == ok("plan", exported, "--recipe=small")
+    (tmp_path / "text").write_text("hello world " * 200, "utf-8")
+    read = (f"--text={tmp_path / 'text'}", "--windows=1", "--threads=1")
+    for source, file in ((tiny_gguf, "a"), (exported, "b")):
+        ok("calibrate", source, "-o", tmp_path / file, *read)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert list(cache.iterdir()) == []
+
+
+def test_a_source_is_measured_as_it_is_served(tiny_gguf: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello world " * 200, "utf-8")
+    text = (f"--text={tmp_path / 'text'}", "--windows=1", "--window=64", "--json")
+    found = ok("eval", tiny_gguf, "--against", tiny_gguf, *text)
+    assert json.loads(found)["kl_mean"] == 0
+    assert ok("eval", bundle_of(tiny_gguf, print), *text) == ok("eval", tiny_gguf, *text)
+
+
+def test_a_report_is_that_of_a_bundle(tiny_gguf: Path) -> None:
+    assert f"{tiny_gguf}: is a file, expected a tamiz bundle of" in refused("explain", tiny_gguf)
+
+
 def test_what_nothing_reads_leaves_nothing(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "no exporter reads it" in refused("run", tmp_path / "empty", "hello")

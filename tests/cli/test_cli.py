@@ -113,7 +113,7 @@ def test_without_a_command_the_help_is_shown() -> None:
 def test_usage_errors_are_one_sentence(tiny_dense: Path) -> None:
     assert refused("no-such-command").startswith("No such command 'no-such-command'")
     assert refused("plan", tiny_dense, "--no-such-flag").startswith("No such option")
-    assert "Missing argument 'DIR'" in refused("plan")
+    assert "Missing argument 'MODEL'" in refused("plan")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,8 @@ def test_refuses_unknown_values(
 def test_refuses_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
     for command in ("inspect", "plan"):
         assert "no such folder" in refused(command, tmp_path / "none")
-        assert "not a tamiz bundle" in refused(command, tmp_path)
+        assert "no exporter reads it, expected a .gguf file" in refused(command, tmp_path)
+    assert "not a tamiz bundle" in refused("explain", tmp_path)
 
 
 def test_what_a_built_bundle_is_good_for(tiny_dense: Path, tmp_path: Path) -> None:

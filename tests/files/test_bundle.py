@@ -120,7 +120,7 @@ def test_a_missing_folder_and_one_that_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(TamizError, match="no such folder, expected a tamiz bundle"):
         Bundle.open(tmp_path / "none")
     (tmp_path / "model.gguf").touch()
-    with pytest.raises(TamizError, match=r"model\.gguf: no such folder, expected a tamiz bundle"):
+    with pytest.raises(TamizError, match=r"model\.gguf: is a file, expected a tamiz bundle"):
         Bundle.open(tmp_path / "model.gguf")
     with pytest.raises(TamizError, match=r"not a tamiz bundle, try: tamiz export "):
         Bundle.open(tmp_path)
