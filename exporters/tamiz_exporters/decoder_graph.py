@@ -139,12 +139,16 @@ class DecoderGraph(GraphBuilder):
         self.tables = {
             r: rotary_table(self, r, n, self.position_ids) for n, r in enumerate(rotaries)
         }
-        self.masks = attention_masks(self, ids)
+        self.masks = self.attention_masks(ids)
         if self.config.latent is not None:
             self.head_numbers = head_numbers(self, ids, self.config.heads)
         if any(isinstance(layer, ShortConvolution) for layer in self.config.layers):
             self.shown = shown_tokens(self, ids, self.attention_mask)
         return x
+
+    def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
+        """What is added to scores, by window."""
+        return attention_masks(self, ids)
 
     def end(self, x: ir.Value) -> ir.Value:
         """What the last norm reads."""

@@ -43,11 +43,11 @@ def write_embedder(folder: Path, model: tiny_gguf.TinyModel, **config: Any) -> P
     return folder
 
 
-def hidden(bundle: Bundle, mask: np.ndarray) -> np.ndarray:
+def hidden(bundle: Bundle, mask: np.ndarray, ids: np.ndarray = IDS) -> np.ndarray:
     options = ort.SessionOptions()
     tamiz_ops.register(options)
     session = ort.InferenceSession(bundle.model, options, providers=["CPUExecutionProvider"])
-    found: np.ndarray = session.run(None, {"input_ids": IDS, "attention_mask": mask})[0]
+    found: np.ndarray = session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
     return found
 
 
@@ -68,6 +68,22 @@ def test_hidden_states_are_those_that_give_a_decoder_its_logits(
     for row, tokens in enumerate((33, 20)):
         found, expected = states[row, :tokens] @ head.T, logits[row, :tokens]
         np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_tokens_of_a_bidirectional_embedder_see_later_ones_within_the_window(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    """A window of 16 is 8 tokens on each side, as transformers reads it; padding is not seen."""
+    model = tiny_gguf.random_model(**MODELS["gemma3"] | {"layers": 1, "window": 16})
+    options = {"use_bidirectional_attention": True, "layer_types": ["sliding_attention"]}
+    folder = write_embedder(tmp_path / "hf", model, **options)
+    embedder = export(str(folder), tmp_path / "dense", plugins, "float32")
+    mask = np.ones_like(IDS)
+    mask[1, 20:] = 0
+    other = np.where(np.arange(33) == 30, (IDS + 1) % 250, IDS)
+    changed = (hidden(embedder, mask) != hidden(embedder, mask, other)).any(axis=-1)
+    assert changed[0].tolist() == [abs(token - 30) <= 8 for token in range(33)]
+    assert not changed[1, :20].any()
 
 
 def test_an_embedder_is_built(tmp_path: Path, plugins: Plugins) -> None:
