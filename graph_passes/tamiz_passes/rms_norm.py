@@ -94,7 +94,13 @@ class _Norm(Rule):
 
 
 class _Primitive(_Norm):
+    """Norms of one value share nodes, which go when none of them is left."""
+
     marks = (frozenset({"ReduceMean"}), frozenset({"Sqrt"}))
+
+    def __init__(self, owner: GraphPass) -> None:
+        super().__init__(owner)
+        self.remove_nodes = False
 
     def pattern(self, op: Any, x: Any, weight: Any, epsilon: Any, exponent: Any, one: Any) -> Any:
         square = OrValue([op.Pow(x, exponent), op.Mul(x, x)])

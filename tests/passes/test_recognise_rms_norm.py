@@ -108,6 +108,29 @@ def test_every_spelling_becomes_one_node_with_the_same_results(spelling: str) ->
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_norms_of_one_value_that_share_their_nodes_become_one_node_each() -> None:
+    """Where keys are values, both have a norm, and clean-up keeps one of what they share."""
+    model = norm(
+        """
+        square = Pow(x, two)
+        mean = ReduceMean<keepdims = 1>(square, axes)
+        shifted = Add(mean, epsilon)
+        root = Sqrt(shifted)
+        scaled = Div(x, root)
+        more = Add(one, weight)
+        of_keys = Mul(scaled, more)
+        of_values = Mul(scaled, weight)
+        y = Sub(of_keys, of_values)
+        """
+    )
+    x = np.random.default_rng(0).standard_normal((2, 3, 8), np.float32)
+    (expected,) = session(model).run(None, {"x": x})
+    assert recognise(model).notes == []
+    assert sorted(ops(model)) == ["RMSNorm", "RMSNorm", "Sub"]
+    (found,) = session(model).run(None, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("op_type", ["RMSNormalization", "SimplifiedLayerNormalization"])
 def test_ops_that_mean_the_same_are_taken(op_type: str) -> None:
     model = norm("y = RMSNormalization<axis = -1, epsilon = 0.01>(x, weight)", 23)
