@@ -17,6 +17,7 @@ def expert_router(
     weight: Array,
     bias: Array | None = None,
     offset: Array | None = None,
+    factors: Array | None = None,
     *,
     experts: int,
     top: int,
@@ -53,7 +54,8 @@ def expert_router(
         weights = _softmax(weights)
     if normalize:
         weights = weights / weights.sum(-1, keepdims=True)
-    return [chosen.astype(np.int32), weights * scale, share]
+    weights = weights * scale * (1.0 if factors is None else factors[chosen])
+    return [chosen.astype(np.int32), weights, share]
 
 
 def expert_matmul(

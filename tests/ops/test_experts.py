@@ -53,12 +53,13 @@ def test_router(isa, rows, k, settings) -> None:
 @pytest.mark.parametrize("score", ["softmax_of_chosen", "sigmoid"])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("groups", [(1, 1), (4, 2), (4, 4), (12, 5)])
-def test_a_router_with_an_offset_and_groups(isa, rows, score, biased, groups) -> None:
+def test_a_router_with_an_offset_factors_and_groups(isa, rows, score, biased, groups) -> None:
     x, w = random(rows, 40), random(12, 40, seed=1)
-    bias, offset = random(12, seed=2) if biased else None, random(12, seed=3)
+    bias, factors = (random(12, seed=seed) if biased else None for seed in (2, 4))
+    offset = random(12, seed=3)
     attributes = {"experts": 12, "top": 4, "score": score, "normalize": 1}
     attributes |= dict(zip(("groups", "top_groups"), groups, strict=True))
-    inputs = [x, w, bias, offset]
+    inputs = [x, w, bias, offset, factors]
     got = tamiz_ops.run(
         "ExpertRouter", inputs, out=[True, True, None], isa=isa, threads=2, **attributes
     )
@@ -230,6 +231,12 @@ def test_sum(isa, width, rows) -> None:
             [random(2, 8), random(5, 8), None, random(5)],
             {"experts": 4, "top": 1},
             r"offset has shape \[5\], expected \[4\]",
+        ),
+        (
+            "ExpertRouter",
+            [random(2, 8), random(5, 8), None, None, random(3)],
+            {"experts": 4, "top": 1},
+            r"factors has shape \[3\], expected \[4\]",
         ),
         (
             "ExpertRouter",

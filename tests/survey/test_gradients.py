@@ -145,17 +145,17 @@ def test_expert_router(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("groups", [(1, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize("score", ["softmax", "softmax_of_chosen", "sigmoid"])
-def test_expert_router_with_offset_and_groups(groups: tuple[int, int], score: str) -> None:
+def test_expert_router_with_offset_factors_and_groups(groups: tuple[int, int], score: str) -> None:
     own = np.random.default_rng(1)
     weight = own.normal(size=(6, WIDTH)).astype(np.float32)
-    bias, offset = own.normal(size=(2, 6)).astype(np.float32)
+    bias, offset, factors = own.normal(size=(3, 6)).astype(np.float32)
     sizes: dict[str, Any] = {"experts": 6, "top": 2, "score": score, "normalize": 1}
     sizes |= {"groups": groups[0], "top_groups": groups[1]}
-    inputs = {"x": None, "w": weight, "b": bias, "o": offset}
+    inputs = {"x": None, "w": weight, "b": bias, "o": offset, "f": factors}
+    read = [weight, bias, offset, factors]
     at = node("ExpertRouter", inputs, outputs=3, **sizes)
     x = own.normal(size=(TOKENS, WIDTH)).astype(np.float32)
-    check(at, {"x": x}, lambda x: reference.run("ExpertRouter", [x, weight, bias, offset], **sizes),
-          (0,))  # fmt: skip
+    check(at, {"x": x}, lambda x: reference.run("ExpertRouter", [x, *read], **sizes), (0,))
 
 
 def test_a_clamped_activation() -> None:

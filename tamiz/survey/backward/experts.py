@@ -86,6 +86,7 @@ def _of_weights(node: ir.Node, own: dict[str, Any], scores: Any, g: Any) -> Any:
     if kind == "softmax_of_chosen":
         taken = taken / taken.sum(-1, keepdims=True)
     g = g * np.float32(own.get("scale", 1.0))
+    g = g * constant(node.inputs[4])[chosen] if has_input(node, 4) else g
     if own.get("normalize"):
         total = taken.sum(-1, keepdims=True)
         g = (g - (g * taken).sum(-1, keepdims=True) / total) / total

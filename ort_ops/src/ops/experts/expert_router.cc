@@ -19,7 +19,8 @@ namespace {
   PORT(x, float32, required, "[..., k]")                                                    \
   PORT(weight, float32, required, "[experts, k], or with a last row for the shared expert") \
   PORT(bias, float32, optional, "[experts], added to the scores for the choice alone")      \
-  PORT(offset, float32, optional, "[experts], added to x W^T")
+  PORT(offset, float32, optional, "[experts], added to x W^T")                              \
+  PORT(factors, float32, optional, "[experts], of what the chosen ones count")
 #define ROUTER_OUTPUTS(PORT)                                                      \
   PORT(chosen, int32, required, "[..., top], experts from the best on")           \
   PORT(weights, float32, required, "[..., top], what the experts' outputs count") \
@@ -71,8 +72,8 @@ class ExpertRouter : public Stage {
     const bool shares = outputs[Out::share].type != Type::none;
     expect_shape("weight", inputs[In::weight], Shape{2, {experts_ + shares, k}},
                  shares ? "experts and the shared one, k" : "experts, k");
-    for (const auto& [name, port] :
-         {std::pair("bias", In::bias), std::pair("offset", In::offset)}) {
+    for (const auto& [name, port] : {std::pair("bias", In::bias), std::pair("offset", In::offset),
+                                     std::pair("factors", In::factors)}) {
       if (inputs[port]) expect_shape(name, inputs[port], Shape{1, {experts_}}, "[experts]");
     }
     Shape shape = x;
@@ -153,7 +154,10 @@ class ExpertRouter : public Stage {
     }
     int32_t* const chosen = call.outputs[Out::chosen].as<int32_t>() + row * top_;
     std::copy_n(best(keys.data(), candidates(keys.data()), top_), top_, chosen);
-    weigh(scores, chosen, call.outputs[Out::weights].as<float>() + row * top_);
+    float* const weights = call.outputs[Out::weights].as<float>() + row * top_;
+    weigh(scores, chosen, weights);
+    const Tensor& factors = call.inputs[In::factors];
+    for (int64_t j = 0; j < top_ && factors; ++j) weights[j] *= factors.as<float>()[chosen[j]];
   }
 
   /// Experts of the groups that are chosen: those whose two largest keys have the largest sums.
