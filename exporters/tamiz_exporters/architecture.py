@@ -93,8 +93,10 @@ class Architecture:
         defaults: Fields of ``config.json`` where it says nothing.
         depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
             of MiniCPM.
-        streams: Whether there are several residual streams and inputs of layers, see
-            `stream_graph`.
+        streams: Whether there are several residual streams, see `stream_graph`.
+        normed_values: Whether values are normed, layers have inputs, and the last ones read keys
+            and values of others, see `gemma_graph`.
+        wide_heads: Whether layers that see all keys have heads of another size than the others.
         score_scale: Factor on scores where a source says none; 0: by the length of a head.
     """
 
@@ -146,6 +148,8 @@ class Architecture:
     logit_scale: float = 0.0
     turns_in_windows: bool = False
     streams: bool = False
+    normed_values: bool = False
+    wide_heads: bool = False
     score_scale: float = 0.0
 
     @property

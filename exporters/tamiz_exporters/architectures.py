@@ -7,6 +7,7 @@ from dataclasses import replace
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
 from tamiz_exporters.architecture import LAYER, NORMS_AROUND, QKV, Architecture
 from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
+from tamiz_exporters.gemma_architectures import GEMMA_3N, GEMMA_4, GEMMA_4_MOE
 from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mean_norm_architectures import WITH_MEANS
 from tamiz_exporters.mixture_traits import (
@@ -26,7 +27,6 @@ from tamiz_exporters.mixture_traits import (
     MixtureTraits,
 )
 from tamiz_exporters.picture_architectures import with_pictures
-from tamiz_exporters.stream_architectures import GEMMA_3N
 
 #: Of feed-forward blocks without a gate.
 _UNGATED = {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"}
@@ -316,6 +316,7 @@ ARCHITECTURES = {
         local_unscaled=True,
     ),
     "gemma3n": GEMMA_3N,
+    "gemma4": GEMMA_4,
     **HYBRIDS,
     **WITH_MEANS,
 }
@@ -335,6 +336,7 @@ WITH_EXPERTS = {
         model_type="mixtral",
         mixture=MIXTRAL,
     ),
+    "gemma4": GEMMA_4_MOE,
     **HYBRIDS_WITH_EXPERTS,
 }
 
@@ -385,6 +387,7 @@ HF_ARCHITECTURES: dict[str, Architecture] = {
         mixture=replace(DEEPSEEK_3, first=1, scale=1.8, groups=(1, 1)),
     ),
     "gemma3n": replace(GEMMA_3N, model_class="Gemma3nForConditionalGeneration"),
+    "gemma4": replace(GEMMA_4, model_class="Gemma4ForConditionalGeneration"),
     "qwen3_5": replace(_QWEN35, model_class="Qwen3_5ForConditionalGeneration"),
     "qwen3_5_moe": replace(_QWEN35_MOE, model_class="Qwen3_5MoeForConditionalGeneration"),
 }

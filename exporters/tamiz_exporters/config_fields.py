@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tamiz_exporters.gemma_config_fields import GEMMA_4, GEMMA_FIELDS, LAYER_INPUTS, STREAMS
 from tamiz_exporters.mamba_config_fields import (
     FALCON_H1,
     GRANITE_HYBRID,
@@ -24,14 +25,14 @@ _WINDOWED = (
     "gemma2",
     "gemma3_text",
     "gemma3n_text",
+    "gemma4_text",
     "gpt_oss",
     "olmo3",
     "cohere2",
     "starcoder2",
 )
-_STREAMS = ("gemma3n_text",)
 _BY_KIND = (
-    *_STREAMS,
+    *LAYER_INPUTS,
     "exaone4",
     *(
         "qwen2",
@@ -90,6 +91,7 @@ _ROUTED = ("glm4_moe", *_DEEPSEEK)
 _ROUTED_NAMES = (*_ROUTED, NEMOTRON_H)
 _MIXTURES = (
     *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", GRANITE_HYBRID, "gpt_oss"),
+    *GEMMA_4,
     *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX),
 )
 
@@ -166,7 +168,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "rope_theta": obeyed(),
     "rope_scaling": obeyed(_ROTARY),
     "rope_parameters": obeyed(_ROTARY),
-    "rope_local_base_freq": obeyed_by(["gemma3_text", *_STREAMS], "of layers with a window"),
+    "rope_local_base_freq": obeyed_by(["gemma3_text", *STREAMS], "of layers with a window"),
     "partial_rotary_factor": obeyed(),
     "original_max_position_embeddings": obeyed("of Phi 3's longrope"),
     "tie_word_embeddings": obeyed(),
@@ -189,20 +191,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "no_rope_layer_interval": obeyed_by(["smollm3"]),
     "query_pre_attn_scalar": obeyed_by(_GEMMA),
     "attn_logit_softcapping": obeyed(only=("gemma2",)),
-    "final_logit_softcapping": obeyed(only=(*_GEMMA, *_STREAMS)),
-    "altup_num_inputs": obeyed("residual streams", only=_STREAMS),
-    "altup_active_idx": obeyed("the stream that layers run on: the first", only=_STREAMS),
-    "altup_correct_scale": obeyed(only=_STREAMS),
-    "hidden_size_per_layer_input": obeyed("width of the input of a layer", only=_STREAMS),
-    "laurel_rank": obeyed("of the path beside attention", only=_STREAMS),
-    "activation_sparsity_pattern": obeyed(
-        "by layer, the share of gates that are 0 if they are normally distributed", only=_STREAMS
-    ),
-    "num_kv_shared_layers": obeyed(
-        "the last layers, which read keys and values of others", only=_STREAMS
-    ),
-    **no_effect("the weights have the number of tokens", "vocab_size_per_layer_input"),
-    **no_effect("training only", "altup_coef_clip", "altup_lr_multiplier"),
+    "final_logit_softcapping": obeyed(only=(*_GEMMA, *LAYER_INPUTS)),
     "eos_token_id": obeyed("one of the ends"),
     "bos_token_id": obeyed("where generation_config.json is missing"),
     "pad_token_id": obeyed("where generation_config.json is missing"),
@@ -210,7 +199,10 @@ CONFIG_FIELDS: dict[str, Field] = {
         "quant_method mxfp4 of gpt_oss, bitnet of the others", only=("gpt_oss", "bitnet", "llama")
     ),
     "compression_config": refused("quantised weights of another library"),
-    "use_bidirectional_attention": obeyed("in embedders", only=["gemma3_text"]),
+    "use_bidirectional_attention": obeyed(
+        "in embedders; vision: between parts of a picture, which text has none of",
+        only=["gemma3_text", *GEMMA_4],
+    ),
     "is_encoder_decoder": refused("an encoder beside the decoder"),
     "add_cross_attention": refused("an encoder beside the decoder"),
     "pruned_heads": refused("layers that lack heads"),
@@ -228,7 +220,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "moe_intermediate_size": obeyed(
         only=(
             *("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED, NEMOTRON_H),
-            "lfm2_moe",
+            *("lfm2_moe", *GEMMA_4),
         )
     ),
     "n_routed_experts": obeyed(only=_ROUTED_NAMES),
@@ -392,6 +384,7 @@ CONFIG_FIELDS: dict[str, Field] = {
         "top_p",
         "typical_p",
     ),
+    **GEMMA_FIELDS,
     **MAMBA_FIELDS,
     **no_effect("notes of the training library", "unsloth_{name}", "_unsloth_{name}"),
 }

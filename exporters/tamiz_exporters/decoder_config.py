@@ -32,6 +32,21 @@ class Rotary:
 
 
 @dataclass(frozen=True)
+class Heads:
+    """Heads of keys and values.
+
+    Attributes:
+        count: How many.
+        size: Length D of a head, as of a query's.
+        one_projection: Whether keys and values are made by one matrix.
+    """
+
+    count: int
+    size: int
+    one_projection: bool = False
+
+
+@dataclass(frozen=True)
 class LayerAttention:
     """How one layer attends.
 
@@ -39,11 +54,13 @@ class LayerAttention:
         rotary: The rotary embedding of q and k; None for none.
         window: Keys that a query sees at most, itself included; 0 for all before it.
         shares: The layer before it whose keys and values it reads; None: it has its own.
+        heads: Its heads of keys and values; None for those of the decoder.
     """
 
     rotary: Rotary | None
     window: int = 0
     shares: int | None = None
+    heads: Heads | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +183,7 @@ class Experts:
         groups: Groups of experts that stand side by side.
         top_groups: Groups of which a token takes experts: those with the largest sums of their
             two best scores.
+        beside: Whether they stand beside the feed-forward block, see `gemma_graph`.
     """
 
     layers: frozenset[int]
@@ -180,16 +198,16 @@ class Experts:
     biased: bool = False
     groups: int = 1
     top_groups: int = 1
+    beside: bool = False
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Several residual streams, and inputs of single layers, see `stream_graph`.
+    """Several residual streams, see `stream_graph`.
 
     Attributes:
         count: n, streams.
         hidden: H, width of a stream.
-        width: P, width of the input of a layer.
         rank: Of the path beside attention.
         deviations: By layer, z: gates count that are this many standard deviations above their
             mean; None: all do.
@@ -198,7 +216,6 @@ class Streams:
 
     count: int
     hidden: int
-    width: int
     rank: int
     deviations: tuple[float | None, ...]
     scaled: bool = True
@@ -230,6 +247,8 @@ class DecoderConfig:
         centred: Whether norms are LayerNorms, which take the mean off; otherwise RMSNorms.
         parallel: Whether attention and feed-forward stand side by side, both beside x.
         streams: The residual streams; None where there is one.
+        normed_values: Whether values are normed without a weight, as in Gemma 3n and 4.
+        input_width: P, width of the inputs of single layers, see `gemma_graph`; 0 for none.
     """
 
     heads: int
@@ -253,12 +272,23 @@ class DecoderConfig:
     centred: bool = False
     parallel: bool = False
     streams: Streams | None = None
+    normed_values: bool = False
+    input_width: int = 0
 
     @property
     def attentions(self) -> tuple[LayerAttention, ...]:
         """How the layers that attend do it."""
         found = (attention_of(layer) for layer in self.layers)
         return tuple(attention for attention in found if attention is not None)
+
+    def heads_of(self, layer: LayerAttention | None) -> Heads:
+        """The heads of keys and values of a layer; None for one that has none of its own."""
+        own = None if layer is None else layer.heads
+        return own or Heads(self.kv_heads, self.head_dim)
+
+    def group_of(self, layer: LayerAttention) -> int:
+        """Query heads of a layer that share a head of keys."""
+        return self.heads // self.heads_of(layer).count
 
 
 def attention_of(layer: Mixer) -> LayerAttention | None:

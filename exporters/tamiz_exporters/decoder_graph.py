@@ -45,7 +45,7 @@ from tamiz_exporters.decoder_config import (
 from tamiz_exporters.expert_graph import add_experts
 from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 from tamiz_exporters.latent_graph import head_numbers, latent_projections, values_of_latents
-from tamiz_exporters.mask_graph import attention_masks
+from tamiz_exporters.mask_graph import Masks, attention_masks
 from tamiz_exporters.mixer_graph import mixed, mixer_states
 from tamiz_exporters.rotary_graph import rotary_table, rotate
 
@@ -74,10 +74,11 @@ def build_decoder(
         ``present_delta.N``, one with a selective state space ``past_mamba.N`` and
         ``present_mamba.N``.
     """
-    from tamiz_exporters.stream_graph import StreamGraph  # which is a decoder's graph
+    from tamiz_exporters.gemma_graph import GemmaGraph  # which are decoders' graphs
+    from tamiz_exporters.stream_graph import StreamGraph
 
-    kind = DecoderGraph if config.streams is None else StreamGraph
-    return kind(config, weights).build()
+    kind = GemmaGraph if config.normed_values else DecoderGraph
+    return (kind if config.streams is None else StreamGraph)(config, weights).build()
 
 
 class DecoderGraph(GraphBuilder):
@@ -146,20 +147,20 @@ class DecoderGraph(GraphBuilder):
             self.shown = shown_tokens(self, ids, self.attention_mask)
         return x
 
-    def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
-        """What is added to scores, by window."""
+    def attention_masks(self, ids: ir.Value) -> Masks:
+        """What is added to scores."""
         return attention_masks(self, ids)
 
     def end(self, x: ir.Value) -> ir.Value:
         """What the last norm reads."""
         return x
 
-    def cache(self, name: str, length: str = "past_sequence_length") -> ir.Value:
+    def cache(
+        self, name: str, layer: LayerAttention, length: str = "past_sequence_length"
+    ) -> ir.Value:
         """A past or a present of keys or values."""
-        config = self.config
-        return typed_value(
-            name, ir.DataType.FLOAT, "batch_size", config.kv_heads, length, config.head_dim
-        )
+        heads = self.config.heads_of(layer)
+        return typed_value(name, ir.DataType.FLOAT, "batch_size", heads.count, length, heads.size)
 
     def embedding(self, ids: ir.Value) -> ir.Value:
         """The rows of the embedding that tokens look up."""
@@ -195,11 +196,14 @@ class DecoderGraph(GraphBuilder):
         x = self.op(
             "Add", f"{name}/Add", x, self.times(f"{name}/scaled", y, self.config.residual_scale)
         )
-        y = self.mlp(f"{name}/mlp", number, self.norm_where(f"{name}/{before}", x))
-        y = self.norm_where(f"{name}/{behind}", y)
+        y = self.norm_where(f"{name}/{behind}", self.block(name, number, before, x))
         return self.op(
             "Add", f"{name}/Add_1", x, self.times(f"{name}/scaled_1", y, self.config.residual_scale)
         )
+
+    def block(self, name: str, number: int, norm: str, x: ir.Value) -> ir.Value:
+        """The feed-forward block of a layer, with the norm before it."""
+        return self.mlp(f"{name}/mlp", number, self.norm_where(f"{name}/{norm}", x))
 
     def norm(self, name: str, x: ir.Value) -> ir.Value:
         """A norm of the residual stream, or of heads."""
@@ -210,13 +214,13 @@ class DecoderGraph(GraphBuilder):
         """A norm that not all decoders have; x where it is missing."""
         return self.norm(name, x) if self.has(name) else x
 
-    def heads(self, name: str, suffix: str, x: ir.Value, count: int, norm: str = "") -> ir.Value:
-        """Returns ``[B, S, count·D]`` as ``[B, count, S, D]``, each head normed where asked."""
-        shape = self.constant([0, 0, count, self.config.head_dim])
-        normed = bool(norm) and self.has(f"{name}/{norm}")
-        together = normed and self.weight(f"{name}/{norm}").shape != ir.Shape(
-            [self.config.head_dim]
-        )
+    def heads(
+        self, name: str, suffix: str, x: ir.Value, count: int, size: int, norm: str
+    ) -> ir.Value:
+        """Returns ``[B, S, count·D]`` as ``[B, count, S, D]``, each head normed if the norm is."""
+        shape = self.constant([0, 0, count, size])
+        normed = self.has(f"{name}/{norm}")
+        together = normed and self.weight(f"{name}/{norm}").shape != ir.Shape([size])
         if together:  # one norm of all heads (OLMoE)
             x = self.norm(f"{name}/{norm}", x)
         x = self.op("Reshape", f"{name}/Reshape{suffix}", x, shape)
@@ -233,25 +237,26 @@ class DecoderGraph(GraphBuilder):
         present: list[ir.Value],
     ) -> ir.Value:
         """What the attention of a layer adds to the residual stream."""
-        config = self.config
+        config, heads = self.config, self.config.heads_of(layer)
         q, keys, values = self.heads_of(name, layer, x, past, present)
-        scale = self.constant(config.scale or config.head_dim**-0.5, np.float32)
+        scale = self.constant(config.scale or heads.size**-0.5, np.float32)
         q = self.op("Mul", f"{name}/Mul", q, scale)
         queries = q
-        grouped = config.heads != config.kv_heads
+        grouped = config.heads != heads.count
         if grouped:
-            shape = self.constant([0, config.kv_heads, -1, config.head_dim])
+            shape = self.constant([0, heads.count, -1, heads.size])
             q = self.op("Reshape", f"{name}/Reshape_3", q, shape)
         keys = self.op("Transpose", f"{name}/Transpose_3", keys, perm=[0, 1, 3, 2])
         scores = self.op("MatMul", f"{name}/MatMul", q, keys)
         scores = self.soft_cap(f"{name}/soft_cap", scores, config.score_cap)
-        scores = self.op("Add", f"{name}/Add", scores, self.masks[layer.window])
+        mask = self.masks[layer.window, config.group_of(layer)]
+        scores = self.op("Add", f"{name}/Add", scores, mask)
         y = self.op("MatMul", f"{name}/MatMul_1", self.softmax(name, scores, queries), values)
         if grouped:
-            shape = self.constant([0, config.heads, -1, config.head_dim])
+            shape = self.constant([0, config.heads, -1, heads.size])
             y = self.op("Reshape", f"{name}/Reshape_4", y, shape)
         y = self.op("Transpose", f"{name}/Transpose_4", y, perm=[0, 2, 1, 3])
-        width = self.constant([0, 0, config.heads * config.head_dim])
+        width = self.constant([0, 0, config.heads * heads.size])
         y = self.op("Reshape", f"{name}/Reshape_5", y, width)
         if config.latent is not None:
             y = values_of_latents(self, name, config.latent, y, self.head_numbers)
@@ -269,19 +274,20 @@ class DecoderGraph(GraphBuilder):
         present: list[ir.Value],
     ) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Queries ``[B, H, S, D]``, and all keys and values ``[B, Hkv, L, D]``."""
-        config = self.config
+        count, own = self.config.heads, self.config.heads_of(layer)
+        of_keys, size = own.count, own.size
         if layer.shares is not None:
-            q = self.heads(name, "", self.linear(f"{name}/q_proj", x), config.heads, "q_norm")
+            q = self.heads(name, "", self.linear(f"{name}/q_proj", x), count, size, "q_norm")
             owner = f"/model/layers.{layer.shares}/self_attn"
             return self.turned(f"{name}/rotary_q", layer, q), *self.caches[owner]
         q, k, v = self.projections(name, x)
-        q = self.heads(name, "", q, config.heads, "q_norm")
-        k = self.heads(name, "_1", k, config.kv_heads, "k_norm")
+        q = self.heads(name, "", q, count, size, "q_norm")
+        k = self.heads(name, "_1", k, of_keys, size, "k_norm")
         q = self.turned(f"{name}/rotary_q", layer, q)
         k = self.turned(f"{name}/rotary_k", layer, k)
         grown = [k]
         if v is not None:
-            grown.append(self.heads(name, "_2", v, config.kv_heads, "v_norm"))
+            grown.append(self.heads(name, "_2", v, of_keys, size, "v_norm"))
         for number, (before, after) in enumerate(zip(past, present, strict=True)):
             at = f"{name}/Concat{f'_{number}' if number else ''}"
             grown[number] = self.op("Concat", at, before, grown[number], output=after, axis=2)
@@ -293,13 +299,14 @@ class DecoderGraph(GraphBuilder):
         """Heads with their rotary embedding, where the layer has one."""
         if layer.rotary is None:
             return x
-        return rotate(self, name, self.tables[layer.rotary], layer.rotary, self.config.head_dim, x)
+        size = self.config.heads_of(layer).size
+        return rotate(self, name, self.tables[layer.rotary], layer.rotary, size, x)
 
     def projections(self, name: str, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value | None]:
         """What q, k and v are heads of, ``[B, S, heads·D]``; no v: the values are the keys."""
         if (latent := self.config.latent) is None:
-            q, k, v = (self.linear(f"{name}/{part}_proj", x) for part in "qkv")
-            return q, k, v
+            q, k = (self.linear(f"{name}/{part}_proj", x) for part in "qk")
+            return q, k, self.linear(f"{name}/v_proj", x) if self.has(f"{name}/v_proj") else k
         q, latents = latent_projections(self, name, latent, x, self.head_numbers)
         return q, latents, None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +27,12 @@ from tamiz_exporters.decoder_config import (
 from tamiz_exporters.delta_net_weights import DeltaNames, delta_net_weights
 from tamiz_exporters.expert_weights import ExpertNames, expert_weights
 from tamiz_exporters.graph_weights import Weight, graph_tensors
+from tamiz_exporters.input_weights import (
+    GGUF_INPUTS,
+    InputNames,
+    input_weights,
+    layer_input_weights,
+)
 from tamiz_exporters.latent_weights import LatentNames, latent_weights
 from tamiz_exporters.mamba_weights import MambaNames, mamba_weights
 from tamiz_exporters.recurrent_weights import find_taps
@@ -57,6 +63,7 @@ class Names:
         delta: How it names the weights of gated delta nets; None where no layer has any.
         mamba: How it names the weights of selective state spaces; None where no layer has any.
         streams: How it names the weights of several residual streams; None where there is one.
+        inputs: How it names the weights of inputs of layers.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -75,6 +82,7 @@ class Names:
     mamba: MambaNames | None = None
     by_head: bool = False
     streams: StreamNames | None = None
+    inputs: InputNames = GGUF_INPUTS
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -88,7 +96,7 @@ class DecoderWeights:
         names: How it names them.
         config: The decoder's shape.
         hidden: H, width of the residual stream.
-        ffn: Width of the feed-forward block.
+        ffn: Width of the feed-forward block of each layer.
         vocabulary: V, rows of the embedding.
         of: What messages call the decoder, such as its architecture.
         rotary_pairs: R where rows of q and k lie as rotary pairs side by side; 0: they do not.
@@ -103,7 +111,7 @@ class DecoderWeights:
     names: Names
     config: DecoderConfig
     hidden: int
-    ffn: int
+    ffn: Sequence[int]
     vocabulary: int
     of: str
     rotary_pairs: int = 0
@@ -148,12 +156,15 @@ class DecoderWeights:
         return graph_tensors(self.source, self.find(), stored)
 
     def _weights(self) -> Iterator[Weight]:
-        names, source, config = self.names, self.source, self.config
+        names, source, config, width = self.names, self.source, self.config, self.config.input_width
         embedding = find_tensor(source, names.embedding, (self.vocabulary, self.hidden))
         yield Weight("model.embed_tokens.weight", embedding, embedding=True)
         streams = config.streams
         if streams is not None and names.streams is not None:
-            yield from stream_weights(source, names.streams, streams, len(config.layers))
+            yield from stream_weights(source, names.streams, streams)
+        if width:
+            count = len(config.layers)
+            yield from input_weights(source, names.inputs, width, self.hidden, count)
         for layer in range(len(config.layers)):
             experts = config.experts
             mixed = experts is not None and layer in experts.layers
@@ -178,13 +189,16 @@ class DecoderWeights:
             if streams is not None and names.streams is not None:
                 at, target = names.layer.format(layer), f"model.layers.{layer}"
                 yield from layer_weights(source, names.streams, streams, at, target)
+            if width:
+                at, target = names.layer.format(layer), f"model.layers.{layer}"
+                yield from layer_input_weights(source, names.inputs, width, self.hidden, at, target)
             mixer = self.config.layers[layer]
             lacking = _lacking(config, mixer, mixed)
             yield from self._mixer(layer, mixer)
-            for part, shape in self._shapes().items():
+            for part, shape in self._shapes(layer).items():
                 if part.startswith(lacking):
                     continue
-                stored, stored_shape, rows = self._stored(part, shape)
+                stored, stored_shape, rows = self._stored(layer, part, shape)
                 name = f"{names.layer.format(layer)}.{stored}"
                 if part in _NORMS_OF_HEADS and f"{name}.weight" not in source.tensors:
                     continue
@@ -249,11 +263,12 @@ class DecoderWeights:
         target = f"model.layers.{layer}.conv.conv.weight"
         return Weight(target, found, embedding=True, packable=False)
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
+    def _shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of a layer's weights."""
-        config, hidden, ffn = self.config, self.hidden, self.ffn
-        value_dim = config.latent.value_dim if config.latent else config.head_dim
-        q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        config, hidden, ffn = self.config, self.hidden, self.ffn[layer]
+        heads = config.heads_of(attention_of(config.layers[layer]))
+        value_dim = config.latent.value_dim if config.latent else heads.size
+        q, kv = config.heads * heads.size, heads.count * heads.size
         shapes: dict[str, tuple[int, ...]] = {
             "self_attn.q_proj": (q, hidden),
             "self_attn.k_proj": (kv, hidden),
@@ -267,14 +282,15 @@ class DecoderWeights:
             "mlp.ffn_sub_norm": (ffn,),
             "conv.in_proj": (3 * hidden, hidden),
             "conv.out_proj": (hidden, hidden),
-            **dict.fromkeys(_NORMS_OF_HEADS, (config.head_dim,)),
+            "layer_scalar": (1,),
+            **dict.fromkeys(_NORMS_OF_HEADS, (heads.size,)),
         }
         if self.norms_of_all_heads:
             shapes |= zip(_NORMS_OF_HEADS, ((q,), (kv,)), strict=True)
         return {name: shapes.get(name, (hidden,)) for name in self.names.parts}
 
     def _stored(
-        self, name: str, shape: tuple[int, ...]
+        self, layer: int, name: str, shape: tuple[int, ...]
     ) -> tuple[str, tuple[int, ...], np.ndarray | range | None]:
         """Returns the tensor that holds a layer's weight, that tensor's shape, and which rows."""
         if self.rotary_pairs and name in ("self_attn.q_proj", "self_attn.k_proj"):
@@ -286,7 +302,8 @@ class DecoderWeights:
             return self.names.parts[name], (2 * shape[0], *shape[1:]), rows
         if tensor := tensor_with(name, self.names.fused):
             parts = self.names.fused[tensor]
-            sizes = [self._shapes()[part][0] for part in parts]
+            shapes = self._shapes(layer)
+            sizes = [shapes[part][0] for part in parts]
             if self.names.by_head and name.startswith("self_attn."):
                 heads = np.arange(sum(sizes)).reshape(-1, len(parts), self.config.head_dim)
                 return tensor, (sum(sizes), *shape[1:]), heads[:, parts.index(name)].ravel()
@@ -304,11 +321,14 @@ def _lacking(config: DecoderConfig, mixer: Mixer, mixed: bool) -> tuple[str, ...
     """What the names of weights begin with that a layer lacks; `mixed`: it has experts."""
     no_block = config.one_block and not isinstance(mixer, NoMixer)
     attention = attention_of(mixer)
+    shares = attention is not None and attention.shares is not None
+    heads = None if attention is None else attention.heads
     lacking = {
         "self_attn.": attention is None,
-        **dict.fromkeys(_KEYS_AND_VALUES, attention is not None and attention.shares is not None),
+        **dict.fromkeys(_KEYS_AND_VALUES, shares),
+        "self_attn.v_proj": shares or (heads is not None and heads.one_projection),
         "conv.": not isinstance(mixer, ShortConvolution),
-        "mlp.": mixed or no_block,
+        "mlp.": no_block or (mixed and config.experts is not None and not config.experts.beside),
     }
     return tuple(name for name, lacks in lacking.items() if lacks)
 

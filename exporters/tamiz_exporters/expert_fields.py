@@ -69,6 +69,7 @@ def gguf_experts(
         shared_width=shared_width * (width if traits.gguf_counts else 1),
         shared_gate=bool(traits.names.shared_gate),
         biased=f"{at}.{GGUF_EXPERTS.bias}" in of.file.tensors,
+        beside=traits.beside,
     )
 
 
@@ -133,6 +134,7 @@ def hf_experts(
         shared_width=shared * width if traits.shared_counts else shared,
         shared_gate=bool(shared and traits.names.shared_gate),
         biased=bool(traits.names.bias),
+        beside=traits.beside,
     )
 
 

@@ -4,7 +4,7 @@ With E experts, of which a token takes the `top` best, and x its normed residual
 
     s      = softmax(x·Wrᵀ (+ o))                            Wr [E, H], the router; or sigmoid
     e_j    = the experts with the highest s (+ b)            j = 1 … top; or of the best groups
-    w_j    = scale · s[e_j] (/ Σ s[e_j])                     or softmax of the chosen scores alone
+    w_j    = scale · s[e_j] (/ Σ s[e_j]) (· f[e_j])          or softmax of the chosen scores alone
     y      = Σ_j w_j · ffn_{e_j}(x)  (+ g · ffn_shared(x))   g = sigmoid(x·wgᵀ) or 1
 
 Experts whose weights are packed are multiplied by ``tamiz.ExpertMatMul``, which reads those that
@@ -35,6 +35,7 @@ def add_experts(
     activation: str,
     x: ir.Value,
     shared: ir.Value | None,
+    routed: ir.Value | None = None,
 ) -> ir.Value:
     """Adds the nodes of one layer.
 
@@ -43,17 +44,18 @@ def add_experts(
         name: What begins the names of the nodes, and with dots of the weights: ``gate.weight``,
             ``experts.gate_proj.weight``, which may be missing, ``experts.up_proj.weight``,
             ``experts.down_proj.weight``; of biases ``gate.bias`` (for the choice alone),
-            ``gate.offset``, and ``.bias`` of each.
+            ``gate.offset``, and ``.bias`` of each; ``gate.scale``: f, a factor on each expert.
         experts: The mixture.
         activation: Of the feed-forward blocks; see `activations.gated`.
         x: ``[B, S, H]``.
         shared: What the shared expert gives, ``[B, S, H]``.
+        routed: What the router reads, ``[B, S, H]``; None for x.
     """
     module = f"{name[1:].replace('/', '.')}.experts"
     parts = [part for part in _PARTS if of.has(f"{name}/experts/{part}")]
     packed = all(f"{module}.{part}.weight" in of.packed for part in parts)
     add = _chosen_only if packed else _all_of_them
-    return add(of, name, experts, activation, x, shared)
+    return add(of, name, experts, activation, x, shared, x if routed is None else routed)
 
 
 def _chosen_only(
@@ -63,6 +65,7 @@ def _chosen_only(
     activation: str,
     x: ir.Value,
     shared: ir.Value | None,
+    routed: ir.Value,
 ) -> ir.Value:
     top, floats = experts.top, ir.DataType.FLOAT
     chosen = typed_value(f"{name}/chosen", ir.DataType.INT32, *_SIZE, top)
@@ -73,8 +76,8 @@ def _chosen_only(
     if experts.groups > 1:
         attributes |= {"groups": experts.groups, "top_groups": experts.top_groups}
     outputs = [chosen, weights, *([] if share is None else [share])]
-    router: list[ir.Value | None] = [x, of.weight(f"{name}/gate")]
-    router += [_found(of, f"{name}/gate", part) for part in ("bias", "offset")]
+    router: list[ir.Value | None] = [routed, of.weight(f"{name}/gate")]
+    router += [_found(of, f"{name}/gate", part) for part in ("bias", "offset", "scale")]
     of.own_op("ExpertRouter", f"{name}/router", router, attributes, outputs)
 
     def product(part: str, value: ir.Value) -> ir.Value:
@@ -109,9 +112,10 @@ def _all_of_them(
     activation: str,
     x: ir.Value,
     shared: ir.Value | None,
+    routed: ir.Value,
 ) -> ir.Value:
     router = of.op("Transpose", f"{name}/gate/Transpose", of.weight(f"{name}/gate"), perm=[1, 0])
-    scores = of.op("MatMul", f"{name}/gate/MatMul", x, router)
+    scores = of.op("MatMul", f"{name}/gate/MatMul", routed, router)
     if (offset := _found(of, f"{name}/gate", "offset")) is not None:
         scores = of.op("Add", f"{name}/gate/Add_offset", scores, offset)
     share = None
@@ -186,6 +190,8 @@ def _weights(of: GraphBuilder, name: str, experts: Experts, scores: ir.Value) ->
     shape = of.op("Shape", f"{name}/gate/Shape", scores)
     zeros = of.op("ConstantOfShape", f"{name}/gate/ConstantOfShape", shape)
     spread = of.op("ScatterElements", f"{name}/gate/Scatter", zeros, chosen, best, axis=-1)
+    if (factors := _found(of, f"{name}/gate", "scale")) is not None:
+        spread = of.op("Mul", f"{name}/gate/Mul_scale", spread, factors)
     spread = of.op("Transpose", f"{name}/gate/Transpose_1", spread, perm=[0, 2, 1])
     return of.op("Unsqueeze", f"{name}/gate/Unsqueeze", spread, of.constant([3]))
 

@@ -33,6 +33,8 @@ class ExpertNames:
         shared_gate: What the shared expert's score is made of; empty: it counts 1.
         bias: The tensor whose numbers are added to scores for the choice; empty for none.
         interleaved: Whether rows of two projections in one tensor take turns.
+        router_norm: The norm of what the router reads; empty: it reads what experts read.
+        factors: Factors on the experts' weights; empty for none.
     """
 
     router: str
@@ -41,6 +43,8 @@ class ExpertNames:
     shared_gate: str = ""
     bias: str = ""
     interleaved: bool = False
+    router_norm: str = ""
+    factors: str = ""
 
 
 def expert_weights(
@@ -69,6 +73,12 @@ def expert_weights(
         yield Weight(f"{target}.gate.bias", replace(bias, shape=(experts.count,)))
     if (name := f"{layer}.{names.router}.bias") in source.tensors:
         yield Weight(f"{target}.gate.offset", find_tensor(source, name, (experts.count,)))
+    if names.router_norm:
+        norm = find_tensor(source, f"{layer}.{names.router_norm}", (hidden,))
+        yield Weight(f"{target}.router_norm.weight", norm)
+    if names.factors:
+        factors = find_tensor(source, f"{layer}.{names.factors}", (experts.count,))
+        yield Weight(f"{target}.gate.scale", factors)
     for part in names.parts:
         yield from _stack(source, names, experts, hidden, layer, part, target)
     for part, stored in names.shared.items() if experts.shared_width else ():

@@ -9,6 +9,7 @@ from tamiz_exporters.architectures import SOFT_CAPS
 from tamiz_exporters.decoder_config import LayerAttention
 from tamiz_exporters.delta_fields import hf_delta_fields
 from tamiz_exporters.expert_fields import gguf_step
+from tamiz_exporters.gemma_fields import hf_gemma_fields
 from tamiz_exporters.latent_fields import MINICPM, hf_latent_fields
 from tamiz_exporters.mamba_fields import hf_mamba_fields
 from tamiz_exporters.mixture_traits import ROUTER_KEYS
@@ -38,8 +39,8 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
         model.traits.activation_key: STATED.get(config.activation, config.activation),
         "hidden_size": model.hidden,
         "initializer_range": 0.02,
-        "intermediate_size": model.ffn,
-        model.traits.ffn_key: model.ffn,
+        "intermediate_size": model.ffn[0],
+        model.traits.ffn_key: model.ffn[0],
         "max_position_embeddings": model.context,
         "mlp_bias": "blk.0.ffn_up.bias" in model.file.tensors,
         "num_attention_heads": config.heads,
@@ -56,12 +57,10 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
     out |= _experts(model) | _multipliers(model)
     if model.traits.logit_scale:
         out["logit_scale"] = 1 / config.logit_divisor
-    if config.streams is not None:
-        rows = model.file.tensors["per_layer_token_embd.weight"].shape[0]
-        out |= hf_stream_fields(config.streams, config.layers, rows)
+    out |= _gemma(model)
     if config.latent is not None:
         out |= hf_latent_fields(config.latent, config.heads)
-    elif model.rope.dimensions != config.head_dim:
+    elif model.rope.dimensions != config.head_dim and not model.traits.wide_heads:
         out["partial_rotary_factor"] = model.rope.dimensions / config.head_dim
     if model.traits.soft_caps or config.logit_cap:
         caps = config.score_cap or None, config.logit_cap or None
@@ -78,6 +77,16 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
         | hf_delta_fields(config.layers)
         | hf_mamba_fields(config.layers, model.traits.mamba, config.experts is not None)
     )
+
+
+def _gemma(model: GgufModel) -> dict[str, Any]:
+    config = model.config
+    if not config.normed_values:
+        return {}
+    table = model.file.tensors.get("per_layer_token_embd.weight")
+    rows = model.vocabulary if table is None else table.shape[0]
+    streams = {} if config.streams is None else hf_stream_fields(config.streams)
+    return streams | hf_gemma_fields(config, model.ffn, rows)
 
 
 def _convolutions(model: GgufModel) -> dict[str, Any]:

@@ -9,8 +9,20 @@ _RECURRENT = "layers without attention"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
 _STREAMS = ("gemma3n",)
+_GEMMA_4 = ("gemma4",)
+_LAYER_INPUTS = (*_STREAMS, *_GEMMA_4)
 _WINDOWED = (
-    *("llama", "phi3", "gemma2", "gemma3", *_STREAMS, "gpt-oss", "olmo2", "cohere2", "exaone4"),
+    *(
+        "llama",
+        "phi3",
+        "gemma2",
+        "gemma3",
+        *_LAYER_INPUTS,
+        "gpt-oss",
+        "olmo2",
+        "cohere2",
+        "exaone4",
+    ),
 )
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
@@ -23,11 +35,11 @@ _ROUTED_NAMES = (*_ROUTED, *_NEMOTRON_EXPERTS, "lfm2moe", "minimax-m2")
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
     *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
-    *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES),
+    *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES, *_GEMMA_4),
 )
 _MULTIPLIED = ("granite", "granitemoe", "granitehybrid")
 _GEMMA = ("gemma2", "gemma3")
-_PATTERNED = (*_GEMMA, *_STREAMS, "olmo2", "exaone4")
+_PATTERNED = (*_GEMMA, *_LAYER_INPUTS, "olmo2", "exaone4")
 #: With norms that take the mean off.
 _MEANS = ("command-r", "cohere2", "gptneox", "phi2", "stablelm", "starcoder2")
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
@@ -47,11 +59,12 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "embedding_length": obeyed(),
     "block_count": obeyed(),
     "feed_forward_length": obeyed(
-        f"{_PER_LAYER}; in nemotron_h, 0 where a layer is no feed-forward block"
+        f"{_PER_LAYER}; in nemotron_h, 0 where a layer is no feed-forward block; in gemma4 by layer"
     ),
     "attention.head_count": obeyed(_PER_LAYER),
     "attention.head_count_kv": obeyed(
-        f"{_PER_LAYER}; in lfm2, granitehybrid and nemotron_h, 0 where a layer does not attend"
+        f"{_PER_LAYER}; in lfm2, granitehybrid and nemotron_h, 0 where a layer does not attend; "
+        "in gemma4 by layer"
     ),
     "attention.key_length": obeyed(),
     "attention.value_length": obeyed("equal to key_length, but where a latent makes both"),
@@ -67,11 +80,14 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.sliding_window": obeyed("llama.cpp ignores it for llama and phi3", only=_WINDOWED),
     "attention.sliding_window_pattern": obeyed("a number, or a list by layer", only=_PATTERNED),
     "attn_logit_softcapping": obeyed(only=("gemma2",)),
-    "final_logit_softcapping": obeyed(only=_GEMMA),
+    "final_logit_softcapping": obeyed(only=(*_GEMMA, *_GEMMA_4)),
     "expert_count": obeyed(only=_MIXTURES),
     "expert_used_count": obeyed(only=_MIXTURES),
     "expert_feed_forward_length": obeyed(
-        only=("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES)
+        only=(
+            *("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES),
+            *_GEMMA_4,
+        )
     ),
     "expert_shared_feed_forward_length": obeyed(
         only=("qwen2moe", *_DELTA_MIXTURES, *_ERNIE, "granitehybrid", *_NEMOTRON_EXPERTS)
@@ -126,7 +142,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         "a token of text has one position in all dimensions",
         only=(*_DELTA, "qwen2vl", "qwen3vl"),
     ),
-    "rope.dimension_count_swa": refused("another rotary size in some layers"),
+    "rope.dimension_count_swa": obeyed("of layers with a window", only=_GEMMA_4),
     "rope.scaling.finetuned": obeyed_by(
         ["granitehybrid"], "whether heads rotate; of others how the model was trained"
     ),
@@ -139,11 +155,11 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.temperature_scale": refused("scores that depend on the position"),
     "attention.shared_kv_layers": obeyed(
         "the last layers, which read keys and values of others; all after the 20th where it is "
-        "missing",
-        only=_STREAMS,
+        "missing in gemma3n",
+        only=_LAYER_INPUTS,
     ),
-    "attention.key_length_swa": refused("other heads in layers with a window"),
-    "attention.value_length_swa": refused("other heads in layers with a window"),
+    "attention.key_length_swa": obeyed("of a head in layers with a window", only=_GEMMA_4),
+    "attention.value_length_swa": obeyed("equal to key_length_swa", only=_GEMMA_4),
     "attention.layer_norm_epsilon": obeyed(
         "where attention.layer_norm_rms_epsilon is missing; of others layer norms with a mean",
         only=("nemotron_h", *_NEMOTRON_EXPERTS, *_MEANS),
@@ -162,7 +178,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         only=(*_ROUTED_NAMES, *_DELTA),
     ),
     "embedding_length_out": refused("an output of another width"),
-    "embedding_length_per_layer_input": obeyed("width of the input of a layer", only=_STREAMS),
+    "embedding_length_per_layer_input": obeyed("width of the input of a layer", only=_LAYER_INPUTS),
     "activation_sparsity_scale": obeyed(
         "by layer, how many standard deviations above their mean gates count; llama.cpp has 1.645 "
         "in the first 10 layers, and deviations of samples",

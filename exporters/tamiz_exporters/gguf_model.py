@@ -20,6 +20,7 @@ from tamiz_exporters.architectures import (
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
     Experts,
+    Heads,
     LayerAttention,
     Mixer,
     NoMixer,
@@ -29,6 +30,7 @@ from tamiz_exporters.decoder_weights import DecoderWeights, Names, tensor_with
 from tamiz_exporters.delta_fields import gguf_attending, gguf_delta_net
 from tamiz_exporters.expert_fields import gguf_experts
 from tamiz_exporters.expert_weights import GATE, ExpertNames
+from tamiz_exporters.gemma_fields import gguf_heads, sharing
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
@@ -37,8 +39,13 @@ from tamiz_exporters.latent_weights import GGUF_LATENTS
 from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf_width
 from tamiz_exporters.mamba_weights import GGUF_MAMBA
 from tamiz_exporters.missing_architectures import MISSING
-from tamiz_exporters.mixture_traits import GGUF_EXPERTS, GGUF_UNGATED
-from tamiz_exporters.stream_fields import gguf_shared, gguf_streams, sharing
+from tamiz_exporters.mixture_traits import (
+    GGUF_BESIDE,
+    GGUF_BESIDE_FUSED,
+    GGUF_EXPERTS,
+    GGUF_UNGATED,
+)
+from tamiz_exporters.stream_fields import gguf_shared, gguf_streams
 from tamiz_exporters.stream_weights import GGUF_STREAMS
 
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
@@ -82,16 +89,17 @@ class GgufModel:
         self.traits = self._traits()
         of.check()
         self.hidden = of.positive("embedding_length")
-        self.ffn = self._width()
         self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
         heads = of.positive("attention.head_count") if self.traits.attends else 0
+        self._wide: Heads | None = None
         latent = gguf_latent(of, heads, self.hidden) if self.traits.latent else None
         if latent is None:
             kv_heads, head_dim = self._head_sizes(heads)
         else:
             kv_heads, head_dim = 1, latent.cached
-        rotary = self.traits.yarn_truncated, self.traits.stretches_scores
-        self.rope = Rope(of, head_dim if latent is None else latent.rope, *rotary)
+        rotates = latent.rope if latent else self._wide.size if self._wide else head_dim
+        traits = self.traits.yarn_truncated, self.traits.stretches_scores
+        self.rope = Rope(of, rotates, *traits, head_dim if self._wide else 0)
         self.context = self.rope.context
         layers = self._layers()
         multipliers = self._multipliers()
@@ -116,9 +124,10 @@ class GgufModel:
             latent=latent,
             centred=self.traits.centred,
             parallel=self.traits.parallel and (of.given(_PARALLEL) is None or of.flag(_PARALLEL)),
-            streams=gguf_streams(of, self.hidden, len(layers)) if self.traits.streams else None,
+            **self._gemma(len(layers)),
             **multipliers,
         )
+        self.ffn = self._widths(layers)
 
     @property
     def _one_block(self) -> bool:
@@ -195,16 +204,36 @@ class GgufModel:
         mixture = self.traits.mixture
         if mixture is None or self.config.experts is None:
             return None
+        if mixture.beside:
+            fused = f"blk.0.{GGUF_BESIDE_FUSED.parts[GATE]}.weight" in self.file.tensors
+            return GGUF_BESIDE_FUSED if fused else GGUF_BESIDE
         return GGUF_EXPERTS if GATE in mixture.names.parts else GGUF_UNGATED
 
-    def _width(self) -> int:
-        """Width of the feed-forward blocks."""
+    def _widths(self, layers: tuple[Mixer, ...]) -> list[int]:
+        """Width of the feed-forward block of each layer."""
+        key, count = "feed_forward_length", len(layers)
         if not self.traits.attends:
-            return 0
+            return [0] * count
         if self._one_block:
-            return gguf_width(self.of)
+            return [gguf_width(self.of)] * count
+        listed = self.of.given(key)
+        if self.traits.wide_heads and isinstance(listed, np.ndarray):
+            if len(listed) != count or listed.min() < 1:
+                self.of.reject(key, listed.tolist(), f"{count} positive numbers")
+            return [int(width) for width in listed]
         experts_only = self.traits.mixture is not None and self.traits.delta is not None
-        return self.of.positive("feed_forward_length", 1 if experts_only else None)
+        return [self.of.positive(key, 1 if experts_only else None)] * count
+
+    def _gemma(self, layers: int) -> dict[str, Any]:
+        """The residual streams, where there are several, and inputs of layers."""
+        of, traits, key = self.of, self.traits, "embedding_length_per_layer_input"
+        if not traits.normed_values:
+            return {}
+        return {
+            "streams": gguf_streams(of, self.hidden, layers) if traits.streams else None,
+            "normed_values": True,
+            "input_width": of.positive(key, 256) if traits.streams else of.whole(key),
+        }
 
     def _epsilon(self) -> float:
         """ε of the norms; llama.cpp's converter uses another key for Nemotron-H."""
@@ -233,6 +262,10 @@ class GgufModel:
         """Key/value heads, and the length of a head; 0 where no layer attends."""
         if not heads:
             return 0, 0
+        if self.traits.wide_heads:
+            in_window = self._in_window(self._count())
+            local, self._wide = gguf_heads(self.of, heads, self.hidden, in_window)
+            return local.count, local.size
         of, kv_heads = self.of, self._kv_heads(heads)
         if heads % kv_heads:
             of.reject("attention.head_count_kv", kv_heads, f"a divisor of {heads}")
@@ -325,9 +358,11 @@ class GgufModel:
             turns = not traits.no_rope_every or number % traits.no_rope_every
             turns = narrow if traits.turns_in_windows and window else turns
             seen = window if narrow and window < self.context else 0
-            layers.append(LayerAttention((local if narrow else rotary) if turns else None, seen))
-        if traits.streams:
-            shared = gguf_shared(of, count)
+            of_layer = (local if narrow else rotary) if turns else None
+            heads = None if narrow else self._wide
+            layers.append(LayerAttention(of_layer, seen, heads=heads))
+        if traits.normed_values:
+            shared = gguf_shared(of, count if traits.streams else 0)
             return sharing(layers, shared, "attention.shared_kv_layers", of.reject)
         return tuple(layers)
 

@@ -34,6 +34,7 @@ class Rope:
         head_dim: int,
         truncated: bool = True,
         stretches_scores: bool = False,
+        local_dim: int = 0,
     ) -> None:
         """Reads the metadata.
 
@@ -42,6 +43,7 @@ class Rope:
             head_dim: D, length of a head; 0 where nothing rotates.
             truncated: Whether YaRN rounds where its ramp begins and ends.
             stretches_scores: Whether YaRN has a factor on scores.
+            local_dim: Length of a head in layers with a window; 0: D, too.
 
         Raises:
             TamizError: A value is absurd or the kind of scaling is unknown.
@@ -51,10 +53,10 @@ class Rope:
         self.base = of.number("rope.freq_base", 10000.0)
         if self.base <= 1:
             of.reject("rope.freq_base", self.base, "a number over 1")
-        self.dimensions = of.positive("rope.dimension_count", head_dim) if head_dim else 0
-        if self.dimensions > head_dim or self.dimensions % 2:
-            expected = f"an even number up to {head_dim}"
-            of.reject("rope.dimension_count", self.dimensions, expected)
+        self.dimensions = self._dimensions("rope.dimension_count", head_dim) if head_dim else 0
+        self._local = self.dimensions
+        if local_dim:
+            self._local = self._dimensions("rope.dimension_count_swa", local_dim)
         self.context = of.positive("context_length")
         self.scaling = self._scaling()
 
@@ -74,7 +76,14 @@ class Rope:
             unscaled: Whether nothing scales it.
         """
         own = self._of.number("rope.freq_base_swa", base or self.base)
-        return rotary(own, self.dimensions, None if unscaled else self.scaling)
+        return rotary(own, self._local, None if unscaled else self.scaling)
+
+    def _dimensions(self, key: str, head_dim: int) -> int:
+        """How many dimensions of a head rotate."""
+        dimensions = self._of.positive(key, head_dim)
+        if dimensions > head_dim or dimensions % 2:
+            self._of.reject(key, dimensions, f"an even number up to {head_dim}")
+        return dimensions
 
     def _scaling(self) -> dict[str, Any] | None:
         of = self._of

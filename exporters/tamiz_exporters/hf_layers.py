@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from tamiz_exporters.architecture import Architecture
-from tamiz_exporters.decoder_config import LayerAttention, Mixer, ShortConvolution
+from tamiz_exporters.decoder_config import (
+    DecoderConfig,
+    Heads,
+    LayerAttention,
+    Mixer,
+    ShortConvolution,
+)
 from tamiz_exporters.delta_fields import hf_delta_net
+from tamiz_exporters.gemma_fields import sharing
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.mamba_fields import hf_attending, hf_layers
-from tamiz_exporters.stream_fields import sharing
+
+_FFN = "intermediate_size"
 
 
 def mixers(
-    of: Fields, traits: Architecture, rope: HfRope, hidden: int, count: int
+    of: Fields,
+    traits: Architecture,
+    rope: HfRope,
+    hidden: int,
+    count: int,
+    wide: Heads | None = None,
 ) -> tuple[Mixer, ...]:
     """How each of so many layers mixes tokens.
 
@@ -22,6 +35,7 @@ def mixers(
         rope: The rotary embeddings.
         hidden: Width of the residual stream.
         count: Number of layers.
+        wide: The heads of layers that see all keys, where they are others.
 
     Raises:
         TamizError: The configuration names other kinds of layers.
@@ -40,14 +54,16 @@ def mixers(
     local = rope.local() if traits.local_unscaled else full
     layers = tuple(
         LayerAttention(
-            (local if window else full) if turn else None, window if window < rope.context else 0
+            (local if window else full) if turn else None,
+            window if window < rope.context else 0,
+            heads=None if window else wide,
         )
         for turn, window in zip(turns, reach, strict=True)
     )
-    if not traits.streams:
+    if not traits.normed_values:
         return layers
     key = "num_kv_shared_layers"
-    return sharing(layers, of.whole(key, 15), key, of.reject)
+    return sharing(layers, of.whole(key, 15 if traits.streams else 0), key, of.reject)
 
 
 def _convolution(of: Fields) -> ShortConvolution:
@@ -59,7 +75,8 @@ def _convolution(of: Fields) -> ShortConvolution:
 
 def bidirectional(of: Fields) -> bool:
     """Whether tokens see later ones."""
-    return of.flag("use_bidirectional_attention") is True
+    key = "use_bidirectional_attention"
+    return of.given(key) != "vision" and of.flag(key) is True  # of pictures alone
 
 
 def attending(of: Fields, traits: Architecture, count: int) -> list[bool]:
@@ -137,3 +154,32 @@ def windows(of: Fields, traits: Architecture, count: int) -> list[int]:
             of.reject("use_sliding_window", True, "layer_types or max_window_layers beside it")
         return [window if layer >= first else 0 for layer in range(count)]
     return [0] * count
+
+
+def widths(of: Fields, traits: Architecture, config: DecoderConfig) -> list[int]:
+    """Width of the feed-forward block of each layer.
+
+    Raises:
+        TamizError: A value is missing or absurd.
+    """
+    layers = len(config.layers)
+    if not traits.attends:
+        return [0] * layers
+    if traits.ffn_adjusted:
+        return [_adjusted(of)] * layers
+    mixed = config.experts is not None and len(config.experts.layers) == layers
+    # A model of experts alone need not say it.
+    width = of.uniform(traits.ffn_key, 1 if mixed and not traits.wide_heads else None)
+    if not (traits.wide_heads and of.flag("use_double_wide_mlp")):
+        return [width] * layers
+    return [width * (1 + (attention.shares is not None)) for attention in config.attentions]
+
+
+def _adjusted(of: Fields) -> int:
+    """The width of LFM2, two thirds of what it says."""
+    width = of.positive("block_ff_dim" if of.given("block_ff_dim") is not None else _FFN)
+    if of.flag("block_auto_adjust_ff_dim") is False:
+        return width
+    width = int(of.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
+    unit = of.positive("block_multiple_of", 256)
+    return -(-width // unit) * unit

@@ -17,18 +17,20 @@ from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
     Experts,
+    Heads,
     Latent,
     LayerAttention,
-    Streams,
 )
 from tamiz_exporters.decoder_weights import DecoderWeights, Names, tensor_with
 from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.expert_weights import DOWN, ExpertNames
+from tamiz_exporters.gemma_fields import hf_input_width, hf_wide_heads
 from tamiz_exporters.hf_fields import Fields
-from tamiz_exporters.hf_layers import attending, bidirectional, mixers
+from tamiz_exporters.hf_layers import attending, bidirectional, mixers, widths, windows
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.hf_traits import read_traits, text_fields
+from tamiz_exporters.input_weights import hf_inputs
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
 from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds
@@ -106,8 +108,10 @@ class HfModel:
         else:
             kv_heads, head_dim = 1, latent.cached
         self._check_biases()
-        self._rope = HfRope(of, self._traits, head_dim if latent is None else latent.rope)
-        layers = mixers(of, self._traits, self._rope, self._hidden, self._count())
+        wide = self._wide_heads(heads, Heads(kv_heads, head_dim))
+        rotary = latent.rope if latent else wide.size if wide else head_dim
+        self._rope = HfRope(of, self._traits, rotary, head_dim if wide else 0)
+        layers = mixers(of, self._traits, self._rope, self._hidden, self._count(), wide)
         self.context = self._rope.context
         multipliers = self._multipliers(head_dim)
         if latent is not None:
@@ -127,7 +131,7 @@ class HfModel:
             latent=latent,
             centred=self._traits.centred,
             parallel=self._traits.parallel and of.flag(_PARALLEL) is not False,
-            streams=self._streams(len(layers)),
+            **self._gemma(len(layers)),
             **multipliers,
         )
 
@@ -181,6 +185,7 @@ class HfModel:
             None if mamba is None else mamba.names,
             self._traits.by_head,
             hf_streams(prefix) if self._traits.streams else None,
+            hf_inputs(prefix),
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )
@@ -189,7 +194,7 @@ class HfModel:
             names,
             self.config,
             self._hidden,
-            self._ffn(),
+            widths(self._of, self._traits, self.config),
             self._of.positive("vocab_size"),
             self._traits.model_type,
             norms_from_one=self._traits.norms_from_one,
@@ -225,11 +230,14 @@ class HfModel:
         weight = find_tensor(self.folder, name, (vocabulary, self._hidden))
         return score_weight(weight, tokens, 1 / self.config.logit_divisor)
 
-    def _streams(self, layers: int) -> Streams | None:
-        """The residual streams, where there are several."""
-        if not self._traits.streams:
-            return None
-        return hf_stream_shape(self._of, self._hidden, layers)
+    def _gemma(self, layers: int) -> dict[str, Any]:
+        """The residual streams, where there are several, and inputs of layers."""
+        of, traits = self._of, self._traits
+        return {
+            "streams": hf_stream_shape(of, self._hidden, layers) if traits.streams else None,
+            "normed_values": traits.normed_values,
+            "input_width": hf_input_width(of) if traits.normed_values else 0,
+        }
 
     def _experts(self, layers: int) -> Experts | None:
         """The mixture of experts of some layers."""
@@ -286,13 +294,35 @@ class HfModel:
         head_dim = of.positive("head_dim", head_dim)
         # Before anything of that size is made: a damaged count must not cost memory.
         layer = attending(of, self._traits, self._count()).index(True)
-        rows, at = heads * head_dim, f"{self._prefix}layers.{layer}"
+        if self._traits.wide_heads:
+            layer = next((n for n, window in enumerate(self._windows()) if window), layer)
+        rows = heads * head_dim
         own = self._traits.own_names.get("self_attn.q_proj", "self_attn.q_proj")
         if together := tensor_with("self_attn.q_proj", self._traits.hf_fused):
             own, rows = together, rows + 2 * kv_heads * head_dim
         rows *= 1 + self._traits.gated_heads
-        find_tensor(self.folder, f"{at}.{own}.weight", (rows, self._hidden))
+        self._check_rows(f"{layer}.{own}", rows)
         return kv_heads, head_dim
+
+    def _wide_heads(self, heads: int, local: Heads) -> Heads | None:
+        """The heads of layers that see all keys, where they are others."""
+        if not self._traits.wide_heads:
+            return None
+        windows = self._windows()
+        wide = hf_wide_heads(self._of, local, windows)
+        if heads % wide.count:
+            expected = f"a divisor of {heads}"
+            self._of.reject("num_global_key_value_heads", wide.count, expected)
+        self._check_rows(f"{windows.index(0)}.self_attn.q_proj", heads * wide.size)
+        return wide
+
+    def _windows(self) -> list[int]:
+        return windows(self._of, self._traits, self._count())
+
+    def _check_rows(self, weight: str, rows: int) -> None:
+        """Refuses a model whose weight of a layer has another number of rows."""
+        name = f"{self._prefix}layers.{weight}.weight"
+        find_tensor(self.folder, name, (rows, self._hidden))
 
     def _check_biases(self) -> None:
         """Refuses biases that the configuration denies: transformers leaves them out."""
@@ -346,21 +376,3 @@ class HfModel:
         if count > _MOST_LAYERS:
             self._of.reject("num_hidden_layers", count, f"at most {_MOST_LAYERS}")
         return count
-
-    def _ffn(self) -> int:
-        """Width of the feed-forward block."""
-        if not self._traits.attends:
-            return 0
-        of = self._of
-        if not self._traits.ffn_adjusted:
-            experts = self.config.experts
-            mixed = experts is not None and len(experts.layers) == len(self.config.layers)
-            # A model of experts alone need not say it.
-            return of.uniform(self._traits.ffn_key, 1 if mixed else None)
-        key = "block_ff_dim" if of.given("block_ff_dim") is not None else "intermediate_size"
-        width = of.positive(key)
-        if of.flag("block_auto_adjust_ff_dim") is False:
-            return width
-        width = int(of.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
-        unit = of.positive("block_multiple_of", 256)
-        return -(-width // unit) * unit

@@ -27,18 +27,20 @@ class HfRope:
         context: Longest sequence that the frequencies are meant for, in tokens.
     """
 
-    def __init__(self, of: Fields, traits: Architecture, head_dim: int) -> None:
+    def __init__(self, of: Fields, traits: Architecture, head_dim: int, local_dim: int = 0) -> None:
         """Reads the configuration.
 
         Args:
             of: ``config.json``.
             traits: The architecture.
             head_dim: D, length of a head.
+            local_dim: Of layers with a window, where theirs is another one.
 
         Raises:
             TamizError: A value is absurd or the kind of scaling is unknown.
         """
         self._of, self._traits, self._head_dim = of, traits, head_dim
+        self._local_dim = local_dim or head_dim
         self.context = of.positive("max_position_embeddings", traits.context)
         parameters = self._group(of, "rope_parameters")
         self._local: Fields | None = None
@@ -59,7 +61,7 @@ class HfRope:
         group = self._full or self._group(self._of, "rope_scaling")
         if group is None and self._traits.rope_scaling:
             group = Fields(self._of.path, self._traits.rope_scaling)
-        return self._rotary(base, group, self._dimensions(self._full))
+        return self._rotary(base, group, self._dimensions(self._full, self._head_dim))
 
     def local(self) -> Rotary:
         """The rotary embedding of layers with a window, where it is one of their own.
@@ -70,12 +72,13 @@ class HfRope:
         own = self._traits.local_rope_base
         key = "rope_local_base_freq" if own else "rope_theta"
         base = self._base(self._local, key, own or self._traits.rope_base)
-        return self._rotary(base, self._local, self._dimensions(self._local or self._full))
+        dimensions = self._dimensions(self._local or self._full, self._local_dim)
+        return self._rotary(base, self._local, dimensions)
 
     @property
     def dimensions(self) -> int:
         """R of the layers that see all keys."""
-        return self._dimensions(self._full)
+        return self._dimensions(self._full, self._head_dim)
 
     @property
     def stretch(self) -> float:
@@ -98,21 +101,23 @@ class HfRope:
         scaling, *weights = self._scaling(group, dimensions) if group else ({},)
         return rotary(base, dimensions, scaling, *weights)
 
-    def _dimensions(self, group: Fields | None) -> int:
+    def _dimensions(self, group: Fields | None, head_dim: int) -> int:
         """R of the layers of a group: its own, or that of the whole configuration."""
+        if group is not None and group.given("rope_type") == "proportional":
+            return head_dim  # of which a part has a frequency of 0
         if self._of.given("rotary_dim") is not None:
             dimensions = self._of.positive("rotary_dim")
-            if dimensions > self._head_dim or dimensions % 2:
-                expected = f"an even number up to {self._head_dim}"
+            if dimensions > head_dim or dimensions % 2:
+                expected = f"an even number up to {head_dim}"
                 self._of.reject("rotary_dim", dimensions, expected)
             return dimensions
         key = "partial_rotary_factor"
         holder = group if group is not None and group.given(key) is not None else self._of
         usual = self._of.number("rotary_pct", self._traits.rotated)
         partial = holder.number(key, usual)
-        dimensions = int(self._head_dim * min(partial, 2.0))
-        if not 0 < dimensions <= self._head_dim or dimensions % 2:
-            holder.reject(key, partial, f"an even number of {self._head_dim} dimensions")
+        dimensions = int(head_dim * min(partial, 2.0))
+        if not 0 < dimensions <= head_dim or dimensions % 2:
+            holder.reject(key, partial, f"an even number of {head_dim} dimensions")
         return dimensions
 
     def _base(self, parameters: Fields | None, key: str, default: float) -> float:
@@ -135,8 +140,12 @@ class HfRope:
             return self._longrope(group, dimensions // 2)
         if kind == "yarn":
             return (self._yarn(group),)
+        if kind == "proportional":
+            part = min(group.number("partial_rotary_factor", 1.0), 1.0)
+            return ({"rope_type": kind, "factor": group.number("factor", 1.0), "part": part},)
         if kind not in ("linear", "llama3"):
-            group.reject(key, kind, "default, dynamic, linear, llama3, yarn or longrope")
+            known = "default, dynamic, linear, llama3, proportional, yarn or longrope"
+            group.reject(key, kind, known)
         scaling: dict[str, Any] = {"rope_type": kind, "factor": group.number("factor")}
         if kind == "linear":
             return (scaling,)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tamiz_exporters.architecture import Architecture
 from tamiz_exporters.architectures import HF_ARCHITECTURES, HF_WITH_EXPERTS
+from tamiz_exporters.gemma_architectures import GEMMA_4_MOE
 from tamiz_exporters.hf_fields import Fields
 
 #: The part that describes the text model, where a model also reads pictures.
@@ -23,7 +24,10 @@ def read_traits(of: Fields) -> Architecture:
         of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
     if kind in HF_WITH_EXPERTS and of.given("num_local_experts") != 0:
         return HF_WITH_EXPERTS[kind]
-    return HF_ARCHITECTURES[kind]
+    traits = HF_ARCHITECTURES[kind]
+    if traits.wide_heads and (of.group(TEXT_CONFIG) or of).flag("enable_moe_block"):
+        return replace(GEMMA_4_MOE, model_class=traits.model_class)
+    return traits
 
 
 def text_fields(of: Fields, traits: Architecture) -> Fields:

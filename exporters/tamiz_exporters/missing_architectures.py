@@ -13,5 +13,4 @@ MISSING = {
     **dict.fromkeys(("gpt2", "opt"), "a table of positions"),
     "bloom": "a bias by distance (ALiBi)",
     "falcon": "queries, keys and values grouped in one tensor",
-    "gemma4": "heads of two sizes, and keys that are values",
 }

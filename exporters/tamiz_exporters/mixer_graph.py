@@ -50,8 +50,8 @@ def mixer_states(
     attention = attention_of(layer)
     if attention is not None and attention.shares is None:
         parts = ("key", "value") if of.config.latent is None else ("key",)
-        pasts += [of.cache(f"past_key_values.{number}.{part}") for part in parts]
-        presents += [of.cache(f"present.{number}.{part}", length) for part in parts]
+        pasts += [of.cache(f"past_key_values.{number}.{part}", attention) for part in parts]
+        presents += [of.cache(f"present.{number}.{part}", attention, length) for part in parts]
     if (mamba := mamba_of(layer)) is not None:
         past, present = (mamba_state(f"{part}_mamba.{number}", mamba) for part in _PARTS)
         pasts, presents = [*pasts, past], [*presents, present]

@@ -33,6 +33,7 @@ class MixtureTraits:
         first: First layer with experts where ``config.json`` says none.
         scale: Factor on the weights of the chosen where ``config.json`` says none.
         groups: Groups, and how many a token takes, where ``config.json`` says none.
+        beside: Whether they stand beside the feed-forward block.
     """
 
     names: ExpertNames
@@ -54,6 +55,7 @@ class MixtureTraits:
     first: int = 1
     scale: float = 1.0
     groups: tuple[int, int] = (1, 1)
+    beside: bool = False
 
 
 def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> ExpertNames:
@@ -99,6 +101,19 @@ GGUF_EXPERTS = ExpertNames(
     {GATE: "ffn_gate_shexp", UP: "ffn_up_shexp", DOWN: "ffn_down_shexp"},
     "ffn_gate_inp_shexp",
     "exp_probs_b.bias",
+)
+#: Of experts beside a feed-forward block, with gate and up in one tensor where it is there.
+GGUF_BESIDE = replace(
+    GGUF_EXPERTS,
+    shared={},
+    shared_gate="",
+    bias="",
+    router_norm="ffn_gate_inp.scale",
+    factors="ffn_down_exps.scale",
+)
+GGUF_BESIDE_FUSED = replace(
+    GGUF_BESIDE,
+    parts={**dict.fromkeys((GATE, UP), "ffn_gate_up_exps"), DOWN: "ffn_down_exps"},
 )
 #: Of experts without a gate.
 GGUF_UNGATED = replace(
@@ -184,6 +199,17 @@ MINIMAX = MixtureTraits(
     score="sigmoid",
     normalize_key="",
     routed=True,
+)
+GEMMA_4_MIXTURE = MixtureTraits(
+    ExpertNames(
+        "router.proj",
+        {**dict.fromkeys((GATE, UP), "experts.gate_up_proj"), DOWN: "experts.down_proj"},
+        router_norm="router.scale",
+        factors="router.per_expert_scale",
+    ),
+    top_key="top_k_experts",
+    normalize_key="",
+    beside=True,
 )
 
 #: What ``config.json`` calls the number of experts; transformers 5 writes the second for Qwen 3.

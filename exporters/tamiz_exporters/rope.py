@@ -6,6 +6,7 @@
 - llama3: f_i / weight_i; the weight rises from 1 to the factor between two wave lengths.
 - yarn (Peng et al. 2023): f_i · (1 - r_i + r_i / factor), where r rises from 0 to 1 between the
   pairs that turn 32 times and once in the original context; cosine and sine · (1 + 0.1 ln factor).
+- proportional (Gemma 4): f_i of the first part of the pairs, 0 of the others; f_i / factor.
 - longrope (Ding et al. 2024): f_i / weight_i. A run that reaches beyond the original context takes
   other weights, as in transformers; cosine and sine · sqrt(1 + ln factor / ln original context).
 - dynamic: f_i up to the context that the model was made for, which is then its limit.
@@ -53,6 +54,9 @@ def rotary(
     kind = scaling.get("rope_type")
     if kind == "linear":
         frequency = frequency / scaling["factor"]
+    elif kind == "proportional":
+        turning = int(scaling["part"] * dimensions // 2)
+        frequency = np.where(np.arange(len(frequency)) < turning, frequency, 0) / scaling["factor"]
     elif kind == "llama3":
         frequency = frequency / _llama3_weights(frequency, scaling)
     elif kind == "yarn":

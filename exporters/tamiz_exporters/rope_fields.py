@@ -14,8 +14,8 @@ _OF_TEXT = Field(
 #: Fields of ``rope_scaling`` and ``rope_parameters``.
 ROPE_FIELDS: dict[str, Field] = {
     "rope_type": obeyed(
-        "default, linear, llama3, yarn, longrope; dynamic up to its first limit; mrope, which is "
-        "default for text"
+        "default, linear, llama3, proportional, yarn, longrope; dynamic up to its first limit; "
+        "mrope, which is default for text"
     ),
     "type": obeyed("old name of rope_type; a factor alone is linear"),
     "factor": obeyed(),
@@ -34,7 +34,7 @@ ROPE_FIELDS: dict[str, Field] = {
     "long_factor": obeyed("of longrope, where a run reaches beyond the original context"),
     "full_attention": obeyed("the embedding of these layers"),
     "sliding_attention": obeyed_by(
-        ["gemma3_text", "gemma3n_text", "olmo3"], "the embedding of these layers"
+        ["gemma3_text", "gemma3n_text", "gemma4_text", "olmo3"], "the embedding of these layers"
     ),
     "mrope_section": _OF_TEXT,
     "mrope_interleaved": _OF_TEXT,

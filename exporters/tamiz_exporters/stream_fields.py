@@ -1,15 +1,14 @@
-"""What sources say of several residual streams, and of layers that share keys and values."""
+"""What sources say of several residual streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tamiz_exporters.decoder_config import LayerAttention, Mixer, Streams
+from tamiz_exporters.decoder_config import Streams
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.hf_fields import Fields
 
@@ -34,7 +33,6 @@ def gguf_streams(of: Hyperparameters, hidden: int, layers: int) -> Streams:
     """
     count = _count(of.positive("altup.num_inputs", 4), "altup.num_inputs", of.reject)
     _check_active(of.whole("altup.active_idx"), "altup.active_idx", of.reject)
-    width = of.positive("embedding_length_per_layer_input", 256)
     key = "activation_sparsity_scale"
     given, deviations = of.given(key), list[float | None]()
     if given is None:
@@ -46,7 +44,7 @@ def gguf_streams(of: Hyperparameters, hidden: int, layers: int) -> Streams:
             of.reject(key, given, f"{layers} numbers, as many as layers")
         deviations = [None if np.isneginf(value) else float(value) for value in listed]
     rank = of.tensor("blk.0.laurel_l.weight", (None, hidden)).shape[0]
-    return Streams(count, hidden, width, rank, tuple(deviations))
+    return Streams(count, hidden, rank, tuple(deviations))
 
 
 def hf_stream_shape(of: Fields, hidden: int, layers: int) -> Streams:
@@ -70,7 +68,6 @@ def hf_stream_shape(of: Fields, hidden: int, layers: int) -> Streams:
     return Streams(
         count,
         hidden,
-        of.positive("hidden_size_per_layer_input", 256),
         of.positive("laurel_rank", 64),
         tuple(deviations_of(share) for share in listed),
         scaled=of.flag("altup_correct_scale") is not False,
@@ -97,44 +94,15 @@ def gguf_shared(of: Hyperparameters, layers: int) -> int:
     return of.whole(key)
 
 
-def sharing(layers: Sequence[Mixer], count: int, key: str, reject: Reject) -> tuple[Mixer, ...]:
-    """The layers, the last `count` of which read keys and values of the last one of their kind.
-
-    Args:
-        layers: How each layer mixes tokens.
-        count: Layers that have no keys and values of their own.
-        key: What the source calls their number.
-        reject: Raises the error about a key.
-
-    Raises:
-        TamizError: No layer before them is of the kind of one of them.
-    """
-    first = len(layers) - count
-    if first < 1 and count:
-        reject(key, count, f"fewer than {len(layers)}, the layers")
-    found: list[Mixer] = list(layers[:first])
-    for layer in layers[first:]:
-        assert isinstance(layer, LayerAttention)
-        owners = [number for number in range(first) if layers[number] == layer]
-        if not owners:
-            reject(key, count, "so many that a layer of each kind of attention is before them")
-        found.append(replace(layer, shares=owners[-1]))
-    return tuple(found)
-
-
-def hf_stream_fields(streams: Streams, layers: Sequence[Mixer], vocabulary: int) -> dict[str, Any]:
+def hf_stream_fields(streams: Streams) -> dict[str, Any]:
     """What ``config.json`` says of them."""
-    shared = [layer for layer in layers if isinstance(layer, LayerAttention)]
     shares = [0.0 if z is None else NormalDist().cdf(z) for z in streams.deviations]
     return {
         "altup_num_inputs": streams.count,
         "altup_active_idx": 0,
         "altup_correct_scale": streams.scaled,
-        "hidden_size_per_layer_input": streams.width,
-        "vocab_size_per_layer_input": vocabulary,
         "laurel_rank": streams.rank,
         "activation_sparsity_pattern": shares,
-        "num_kv_shared_layers": sum(layer.shares is not None for layer in shared),
     }
 
 

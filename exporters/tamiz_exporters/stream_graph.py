@@ -1,10 +1,9 @@
 """The graph of a decoder with several residual streams: Gemma 3n.
 
-With E the embedding, P_l a row of a second one that has a part for each layer l, n streams x_i, and
+With E the embedding, p_l the inputs of layers of `gemma_graph`, n streams x_i, and
 norm(x) = w · x / sqrt(mean(x²) + ε), norms of different weights:
 
     x_0   = √H E,  x_i = |x_0| x_0·A_i / |x_0·A_i|              |u| = sqrt(mean(u²))
-    p_l   = (norm(H^-½ x_0·B_l) + √P P_l) / √2                   the input of layer l, P wide
 
 Alternating updates (AltUp, Baykal et al. 2023): a layer runs on a prediction of stream 0 alone, and
 all streams take their part of what it finds:
@@ -37,15 +36,14 @@ import onnx_ir as ir
 
 from tamiz_exporters.activations import gated
 from tamiz_exporters.decoder_config import Streams
-from tamiz_exporters.decoder_graph import DecoderGraph
+from tamiz_exporters.gemma_graph import GemmaGraph
 from tamiz_exporters.mixer_graph import mixed
 
-_TABLE = "model.embed_tokens_per_layer.weight"
 _LEAST = 1e-5  # of a mean square that is divided by
 _ALTUP = "/model/altup"
 
 
-class StreamGraph(DecoderGraph):
+class StreamGraph(GemmaGraph):
     """The graph of a decoder with several residual streams in the making."""
 
     @property
@@ -56,13 +54,7 @@ class StreamGraph(DecoderGraph):
 
     def begin(self, ids: ir.Value) -> ir.Value:
         """The streams ``[B, S, n, H]``; makes the inputs of layers, too."""
-        for layer, attention in enumerate(self.config.attentions):
-            if attention.shares is None:  # a norm without a weight
-                name = f"model.layers.{layer}.self_attn.v_norm.weight"
-                ones = np.ones(self.config.head_dim, np.float32)
-                self.initialize(name, ir.tensor(ones, name=name))
         x = super().begin(ids)
-        self.inputs = self._inputs_of_layers(ids, x)
         size, streams = self._size(f"{_ALTUP}/size", x), [x]
         for number in range(self.shape.count - 1):
             at = f"/model/altup_projections.{number}"
@@ -147,49 +139,11 @@ class StreamGraph(DecoderGraph):
         if self.has(f"{name}/altup/correct_output_scale"):
             scale = self.weight(f"{name}/altup/correct_output_scale")
             x = self.op("Mul", f"{name}/altup/Mul_scale", x, scale)
-        gate = self.linear(f"{name}/per_layer_input_gate", x)
-        x = gated(self, f"{name}/per_layer", self.config.activation, gate, self._input(number))
-        x = self.linear(f"{name}/per_layer_projection", x)
-        x = self.norm(f"{name}/post_per_layer_input_norm", x)
+        x = self.met(name, number, x)
         x = self.op("Unsqueeze", f"{name}/per_layer/Unsqueeze", x, self.constant([2]))
         others = [[[0.0], *[[1.0]] * (self.shape.count - 1)]]
         x = self.op("Mul", f"{name}/per_layer/Mul_1", x, self.constant(others, np.float32))
         return self.op("Add", f"{name}/per_layer/Add", streams, x)
-
-    def _inputs_of_layers(self, ids: ir.Value, x: ir.Value) -> ir.Value:
-        """p of all layers, ``[B, S, layers·P]``."""
-        name, width, count = "/model/per_layer", self.shape.width, len(self.config.layers)
-        rows = self.times(f"{name}/rows", self._rows(ids), width**0.5)
-        made = self.linear("/model/per_layer_model_projection", x)
-        made = self.times(f"{name}/projected", made, self.shape.hidden**-0.5)
-        split, joined = (
-            self.constant(sizes) for sizes in ([0, 0, count, width], [0, 0, count * width])
-        )
-        made = self.op("Reshape", f"{name}/Reshape", made, split)
-        made = self.norm("/model/per_layer_projection_norm", made)
-        made = self.op("Reshape", f"{name}/Reshape_1", made, joined)
-        both = self.op("Add", f"{name}/Add", made, rows)
-        return self.times(f"{name}/halved", both, 0.5**0.5)
-
-    def _rows(self, ids: ir.Value) -> ir.Value:
-        """The rows of the second embedding; tokens that it lacks have that of token 0."""
-        name, packed = "/model/embed_tokens_per_layer", self.packed.get(_TABLE)
-        table = self.initializers[_TABLE]
-        assert table.const_value is not None
-        count = packed.n if packed else int(table.const_value.shape.numpy()[0])
-        if count < int(self.vocabulary):  # type: ignore[arg-type]
-            known = self.op("Less", f"{name}/Less", ids, self.constant(count))
-            ids = self.op("Where", f"{name}/Where", known, ids, self.constant(0))
-        if packed:
-            return self.packed_op("BlockGather", f"{name}/Gather", ids, _TABLE)
-        return self.op("Gather", f"{name}/Gather", table, ids, axis=0)
-
-    def _input(self, number: int) -> ir.Value:
-        """p of a layer."""
-        width = self.shape.width
-        begin, end, axis = (self.constant([at]) for at in (number * width, (number + 1) * width, 2))
-        name = f"/model/layers.{number}/per_layer/Slice"
-        return self.op("Slice", name, self.inputs, begin, end, axis)
 
     def _routed(self, name: str, module: str, x: ir.Value) -> ir.Value:
         """m, ``[B, S, n, 1]``."""

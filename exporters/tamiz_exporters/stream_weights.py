@@ -1,4 +1,4 @@
-"""Weights of several residual streams and of inputs of layers in a source, see `stream_graph`."""
+"""Weights of several residual streams in a source, see `stream_graph`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from tamiz_exporters.decoder_config import Streams
 from tamiz_exporters.graph_weights import Weight
 from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
 
-_TABLE = "embed_tokens_per_layer"
-_PROJECTED, _PROJECTED_NORM = "per_layer_model_projection", "per_layer_projection_norm"
 _STACKS = ("altup_projections", "altup_unembed_projections")
 _SCALE = "altup.correct_output_scale"
 #: Products of a few numbers of each token; the graph has their weights as they lie.
@@ -36,9 +34,6 @@ class StreamNames:
 
 GGUF_STREAMS = StreamNames(
     {
-        _TABLE: "per_layer_token_embd",
-        _PROJECTED: "per_layer_model_proj",
-        _PROJECTED_NORM: "per_layer_proj_norm",
         "altup_projections": "altup_proj",
         "altup_unembed_projections": "altup_unembd_proj",
     },
@@ -46,9 +41,6 @@ GGUF_STREAMS = StreamNames(
         "laurel.linear_left": "laurel_l",
         "laurel.linear_right": "laurel_r",
         "laurel.post_laurel_norm": "laurel_post_norm",
-        "per_layer_input_gate": "inp_gate",
-        "per_layer_projection": "proj",
-        "post_per_layer_input_norm": "post_norm",
         "altup.router_norm": "altup_router_norm",
         "altup.modality_router": "altup_router",
         "altup.prediction_coefs": "altup_predict_coef",
@@ -69,28 +61,20 @@ def hf_streams(prefix: str) -> StreamNames:
     return StreamNames(whole, {name: name for name in GGUF_STREAMS.layer})
 
 
-def stream_weights(
-    source: Source, names: StreamNames, streams: Streams, layers: int
-) -> Iterator[Weight]:
+def stream_weights(source: Source, names: StreamNames, streams: Streams) -> Iterator[Weight]:
     """Yields the weights of no layer.
 
     Raises:
         TamizError: A tensor is missing, or has another shape or type.
     """
-    hidden, width, others = streams.hidden, streams.width, streams.count - 1
-    whole = {name: f"{stored}.weight" for name, stored in names.whole.items()}
-    table = find_tensor(source, whole[_TABLE], (None, layers * width))
-    yield Weight(f"model.{_TABLE}.weight", table, embedding=True)
-    made = find_tensor(source, whole[_PROJECTED], (layers * width, hidden))
-    yield Weight(f"model.{_PROJECTED}.weight", made)
-    yield Weight(
-        f"model.{_PROJECTED_NORM}.weight", find_tensor(source, whole[_PROJECTED_NORM], (width,))
-    )
+    hidden, others = streams.hidden, streams.count - 1
     for stack in _STACKS:
         for number in range(others):
             target = f"model.{stack}.{number}.weight"
             if names.stacked:
-                all_of_it = find_tensor(source, whole[stack], (others, hidden, hidden))
+                all_of_it = find_tensor(
+                    source, f"{names.whole[stack]}.weight", (others, hidden, hidden)
+                )
                 rows = number * hidden + np.arange(hidden)
                 yield Weight(target, StackedTensor((all_of_it,)), rows)
             else:
@@ -113,12 +97,10 @@ def layer_weights(
     Raises:
         TamizError: As `stream_weights`.
     """
-    hidden, width, count = streams.hidden, streams.width, streams.count
+    hidden, count = streams.hidden, streams.count
     shapes: dict[str, tuple[int, ...]] = {
         "laurel.linear_left": (streams.rank, hidden),
         "laurel.linear_right": (hidden, streams.rank),
-        "per_layer_input_gate": (width, hidden),
-        "per_layer_projection": (hidden, width),
         "altup.modality_router": (count, hidden),
         "altup.prediction_coefs": (count * count, count),
         "altup.correction_coefs": (count, count),

@@ -17,6 +17,7 @@ from tamiz.api import DOMAIN, OPSET_VERSION
 from tamiz_exporters.decoder_config import DecoderConfig, Packed
 from tamiz_exporters.decoder_graph import OPSET, DecoderGraph
 from tamiz_exporters.graph_builder import typed_value
+from tamiz_exporters.mask_graph import Masks
 
 _FLOAT_MIN = float(np.finfo(np.float32).min)
 _SIZE = ("batch_size", "sequence_length")
@@ -89,7 +90,7 @@ class _TextDecoder(DecoderGraph):
         last = self.op("Sub", f"{name}/Sub", tokens, one)
         return self.op("GatherND", f"{name}/GatherND", x, last, batch_dims=1)
 
-    def attention_masks(self, ids: ir.Value) -> dict[int, ir.Value]:
+    def attention_masks(self, ids: ir.Value) -> Masks:
         group = self.config.heads // self.config.kv_heads
         query = self.column
         if group > 1:
@@ -98,7 +99,7 @@ class _TextDecoder(DecoderGraph):
         ahead = self.op("Sub", "/mask/Sub", self.column, query)
         given = self.op("Cast", "/mask/Cast", self.attention_mask, to=ir.DataType.BOOL)
         given = self.op("Unsqueeze", "/mask/Unsqueeze_1", given, self.constant([1, 2]))
-        masks = {}
+        masks: Masks = {}
         for window in dict.fromkeys(at.window for at in self.config.attentions):
             name, seen = f"/mask.{window}", given
             if not self.config.bidirectional:
@@ -109,5 +110,5 @@ class _TextDecoder(DecoderGraph):
                 near = self.op("Less", f"{name}/Less", far, self.constant(window))
                 seen = self.op("And", f"{name}/And_1", seen, near)
             shown, hidden = (self.constant(number, np.float32) for number in (0.0, _FLOAT_MIN))
-            masks[window] = self.op("Where", f"{name}/Where", seen, shown, hidden)
+            masks[window, group] = self.op("Where", f"{name}/Where", seen, shown, hidden)
         return masks

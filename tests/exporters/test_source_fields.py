@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gguf.constants import Keys
 
-from kit import streams, tiny_gguf, tiny_safetensors
+from kit import gemma4, streams, tiny_gguf, tiny_safetensors
 from kit.families import FAMILIES
 from kit.family_files import write_gguf as write_family
 from kit.mamba_gguf import write_gguf
@@ -97,6 +97,8 @@ def test_a_model_obeys_no_other_keys_than_declared(tmp_path, architecture, monke
         write_gguf(tmp_path / "tiny.gguf", random_mamba(**shapes[architecture]))
     elif architecture == "gemma3n":
         streams.write_gguf(tmp_path / "tiny.gguf", streams.random_streams())
+    elif architecture == "gemma4":
+        gemma4.write_gguf(tmp_path / "tiny.gguf", gemma4.random_gemma4())
     else:
         tiny_gguf.write(tmp_path / "tiny.gguf", tiny_gguf.random_model(**_shape(architecture)))
     GgufModel(GgufFile(tmp_path / "tiny.gguf"))

@@ -10,6 +10,9 @@ import pytest
 
 from kit import tiny_gguf
 from kit.delta_nets import DELTA_NETS
+from kit.gemma4 import MODELS as GEMMA_4
+from kit.gemma4 import random_gemma4
+from kit.gemma4 import write_gguf as write_gemma
 from kit.latents import LATENTS
 from kit.mamba_gguf import write_gguf as write_mamba
 from kit.mambas import MAMBAS, random_mamba
@@ -112,6 +115,16 @@ def write_gemma3n(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     write_streams(path, random_streams(window=150), linears)
 
 
+def write_gemma4(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Gemma 4: heads of two sizes, inputs of layers, layers that share keys and values."""
+    write_gemma(path, random_gemma4(**GEMMA_4["inputs of layers"] | {"window": 150}), linears)
+
+
+def write_gemma4_moe(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Gemma 4 with experts beside its blocks, and values made of the product of keys."""
+    write_gemma(path, random_gemma4(**GEMMA_4["experts"] | {"window": 150}), linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -146,6 +159,9 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),
     "gemma3n": (Kind.Q8_0, {}, write_gemma3n),
     "gemma3n kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma3n),
+    "gemma4": (Kind.Q8_0, {}, write_gemma4),
+    "gemma4 moe": (Kind.Q8_0, {}, write_gemma4_moe),
+    "gemma4 moe kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma4_moe),
     "deepseek": (Kind.Q8_0, {}, write_deepseek),
     "minicpm3": (Kind.Q4_1, {}, write_minicpm3),
     "bitnet": (Kind.TQ2_0, {}, write_bitnet),

@@ -57,7 +57,7 @@ FAMILIES = (
     _Family("Gemma 3, text (270M, 1B)", "gemma3_text", "gemma3"),
     _Family("Gemma 3 with pictures (4B and more), text", "gemma3", "gemma3"),
     _Family("Gemma 3n", "gemma3n", "gemma3n"),
-    _Family("Gemma 4", "gemma4", "gemma4"),
+    _Family("Gemma 4 (E2B, E4B, 31B, 26B-A4B), text", "gemma4", "gemma4"),
     _Family("GLM-4 (0414)", "glm4", "glm4"),
     _Family("GLM-4.5, 4.6", "glm4_moe", "glm4moe"),
     _Family("GLM-4.7-Flash", "glm4_moe_lite", "deepseek2"),
