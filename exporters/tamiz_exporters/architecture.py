@@ -53,7 +53,9 @@ class Architecture:
         gguf_fused: Likewise in GGUF.
         embedding: What transformers calls the embedding.
         head: What transformers calls the head.
-        by_head: Whether a tensor of q, k and v has them for one head after the other there.
+        layers: What begins the names of layers there.
+        aliases: Fields of ``config.json`` that have another name than usual → the usual one.
+        by_head: Whether a tensor of q, k and v has them there for one head of keys after the other.
         ffn_key: Width of the feed-forward block in ``config.json``.
         ffn_adjusted: Whether it is two thirds of that, unless ``config.json`` says otherwise.
         activation_key: Its activation there.
@@ -92,7 +94,7 @@ class Architecture:
             any.
         defaults: Fields of ``config.json`` where it says nothing.
         depth_scaled: Whether factors on embedding and residuals and a divisor of logits are those
-            of MiniCPM.
+            of MiniCPM, unless a GGUF says others.
         streams: Whether there are several residual streams, see `stream_graph`.
         normed_values: Whether values are normed, layers have inputs, and the last ones read keys
             and values of others, see `gemma_graph`.
@@ -113,6 +115,8 @@ class Architecture:
     gguf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     embedding: str = "embed_tokens"
     head: str = "lm_head"
+    layers: str = "layers"
+    aliases: Mapping[str, str] = field(default_factory=dict)
     by_head: bool = False
     ffn_key: str = "intermediate_size"
     ffn_adjusted: bool = False

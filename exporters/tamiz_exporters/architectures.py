@@ -7,6 +7,7 @@ from dataclasses import replace
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
 from tamiz_exporters.architecture import LAYER, NORMS_AROUND, QKV, Architecture
 from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
+from tamiz_exporters.dense_architectures import DENSE, GATE_UP, HF_DENSE, OLMO_3
 from tamiz_exporters.gemma_architectures import GEMMA_3N, GEMMA_4, GEMMA_4_MOE
 from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mean_norm_architectures import WITH_MEANS
@@ -56,14 +57,6 @@ _GATED = LAYER | {
     "post_attention_layernorm": "post_attention_norm",
 }
 _GATED_IN_TRANSFORMERS = {"self_attn.output_gate": "self_attn.q_proj"}
-#: Each block has a norm after it alone.
-_NORMS_BEHIND = {
-    **{name: stored for name, stored in LAYER.items() if name != "input_layernorm"},
-    "post_attention_layernorm": "post_attention_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-#: Weights that sources keep in one tensor.
-_GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
 
 #: What sources call the soft caps of scores and of logits.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
@@ -98,9 +91,6 @@ _LFM2_MOE = Architecture(
     convolves=True,
     rope_base=1e6,
     mixture=LFM2_MIXTURE,
-)
-_OLMO2 = Architecture(
-    "Olmo2ForCausalLM", "olmo2", _NORMS_BEHIND, norms_of_all_heads=True, rope_base=500000.0
 )
 
 #: By `general.architecture`.
@@ -237,37 +227,9 @@ ARCHITECTURES = {
     "phi3": Architecture(
         "Phi3ForCausalLM",
         "phi3",
-        hf_fused={"self_attn.qkv_proj": QKV, "mlp.gate_up_proj": _GATE_UP},
-        gguf_fused={"attn_qkv": QKV, "ffn_up": _GATE_UP},
+        hf_fused={"self_attn.qkv_proj": QKV, "mlp.gate_up_proj": GATE_UP},
+        gguf_fused={"attn_qkv": QKV, "ffn_up": GATE_UP},
         global_every=0,
-    ),
-    "olmo2": _OLMO2,
-    "exaone4": Architecture(
-        "Exaone4ForCausalLM",
-        "exaone4",
-        _NORMS_BEHIND,
-        global_every=4,
-        turns_in_windows=True,
-    ),
-    "seed_oss": Architecture(
-        "SeedOssForCausalLM",
-        "seed_oss",
-        LAYER | {"post_attention_layernorm": "post_attention_norm"},
-    ),
-    "glm4": Architecture(
-        "Glm4ForCausalLM",
-        "glm4",
-        LAYER | NORMS_AROUND,
-        {
-            "post_attention_layernorm": "post_self_attn_layernorm",
-            "pre_feedforward_layernorm": "post_attention_layernorm",
-            "post_feedforward_layernorm": "post_mlp_layernorm",
-        },
-        hf_fused={"mlp.gate_up_proj": _GATE_UP},
-        gguf_fused={"ffn_up": _GATE_UP},
-        pairs=True,
-        pairs_everywhere=True,
-        rotated=0.5,
     ),
     "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
     # llama.cpp gives it SiLU, which its first models have; BitNet b1.58 2B4T has ReLU².
@@ -319,6 +281,7 @@ ARCHITECTURES = {
     "gemma4": GEMMA_4,
     **HYBRIDS,
     **WITH_MEANS,
+    **DENSE,
 }
 
 #: Text models of models that also read pictures are those of other architectures.
@@ -351,16 +314,7 @@ WITH_SIGMOIDS = {
 }
 
 #: By `general.architecture`, where layers have sliding windows.
-WITH_WINDOWS = {
-    "olmo2": replace(
-        _OLMO2,
-        model_class="Olmo3ForCausalLM",
-        model_type="olmo3",
-        global_every=4,
-        window=4096,
-        local_unscaled=True,
-    ),
-}
+WITH_WINDOWS = {"olmo2": OLMO_3}
 
 #: By `model_type` of Hugging Face's ``config.json``. GGUF calls a mistral a llama with a window.
 HF_ARCHITECTURES: dict[str, Architecture] = {
@@ -377,6 +331,7 @@ HF_ARCHITECTURES: dict[str, Architecture] = {
         ARCHITECTURES[name].model_type: replace(ARCHITECTURES[name], window=4096)
         for name in ("qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma3")
     },
+    **HF_DENSE,
     "bitnet": _BITNET_2B,
     "mixtral": WITH_EXPERTS["llama"],
     "deepseek_v3": WITH_SIGMOIDS["deepseek2"],

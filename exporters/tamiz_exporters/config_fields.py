@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tamiz_exporters.gemma_config_fields import GEMMA_4, GEMMA_FIELDS, LAYER_INPUTS, STREAMS
+from tamiz_exporters.idle_config_fields import WITHOUT_EFFECT
 from tamiz_exporters.mamba_config_fields import (
     FALCON_H1,
     GRANITE_HYBRID,
@@ -72,6 +73,8 @@ _BIASED = (
     *_COHERE,
     *_NEOX,
     "seed_oss",
+    "jais2",
+    "nemotron",
     GRANITE_HYBRID,
     FALCON_H1,
     NEMOTRON_H,
@@ -108,7 +111,7 @@ def _grouped(note: str) -> Field:
 
 
 def _minicpm(note: str) -> Field:
-    return Field(Treatment.OBEYED, note, only=("minicpm3",))
+    return Field(Treatment.OBEYED, note, only=("minicpm", "minicpm3"))
 
 
 #: Fields of the model, by their names in transformers.
@@ -125,10 +128,10 @@ CONFIG_FIELDS: dict[str, Field] = {
     "rms_norm_eps": obeyed(),
     "norm_eps": obeyed(
         "another name of rms_norm_eps; of nemotron_h layer_norm_epsilon is read",
-        only=(*_LFM2, NEMOTRON_H),
+        only=(*_LFM2, NEMOTRON_H, "nemotron"),
     ),
     "norm_epsilon": obeyed("ε of the norms", only=("starcoder2",)),
-    "layer_norm_eps": obeyed("ε of the norms", only=(*_COHERE, *_NEOX, "phi", "stablelm")),
+    "layer_norm_eps": obeyed("ε of the norms", only=(*_COHERE, *_NEOX, "jais2", "phi", "stablelm")),
     "logit_scale": obeyed("factor on logits", only=_COHERE),
     "use_parallel_block": refused("attention before feed-forward", True),
     "use_gated_activation": refused("feed-forward blocks without a gate", True),
@@ -175,7 +178,10 @@ CONFIG_FIELDS: dict[str, Field] = {
     "tie_embedding": obeyed("another name of tie_word_embeddings", only=_LFM2),
     "attention_bias": obeyed_by(_BIASED, "false beside a bias is refused"),
     "mlp_bias": obeyed_by(
-        ["llama", "arcee", "granite", "smollm3", "seed_oss", FALCON_H1, NEMOTRON_H],
+        [
+            *("llama", "arcee", "granite", "smollm3", "seed_oss", "jais2", "nemotron", FALCON_H1),
+            NEMOTRON_H,
+        ],
         "false beside a bias is refused",
     ),
     "sliding_window": obeyed_by(_WINDOWED, "where it is missing, 4096 but for Phi 3 and SmolLM3"),
@@ -245,7 +251,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "rotary_dim": obeyed("elements of a head that rotate", only=_MINIMAX),
     "moe_layer_freq": refused("experts in some layers", 1),
     "mlp_layer_types": obeyed("dense or sparse, by layer", only=("glm4_moe_lite",)),
-    **no_effect("training only", "aux_loss_alpha", "seq_aux"),
+    **no_effect("training only", "aux_loss_alpha", "seq_aux", "mup_denominator"),
     **no_effect("how the model is run", "ep_size"),
     "kv_lora_rank": obeyed("elements of the latent of keys and values", only=_LATENT),
     "q_lora_rank": obeyed("elements of the latent of queries; null: none", only=_LATENT),
@@ -254,9 +260,13 @@ CONFIG_FIELDS: dict[str, Field] = {
     "v_head_dim": obeyed("elements of a value", only=_LATENT),
     **no_effect("the two other sizes of a key are read", "qk_head_dim"),
     "rope_interleave": Field(Treatment.REFUSED, "rotary pairs in two halves", (True, None)),
-    "scale_emb": _minicpm("factor on the embedding; 12 where it is missing"),
-    "scale_depth": _minicpm("of residuals, over the root of the layers; 1.4 where it is missing"),
-    "dim_model_base": _minicpm("logits are divided by the width over it; 256 where it is missing"),
+    "scale_emb": _minicpm("factor on the embedding; 12 where minicpm3 does not say it"),
+    "scale_depth": _minicpm(
+        "of residuals, over the root of the layers; 1.4 where minicpm3 does not say it"
+    ),
+    "dim_model_base": _minicpm(
+        "logits are divided by the width over it; 256 where minicpm3 does not say it"
+    ),
     "num_nextn_predict_layers": obeyed(
         "layers that predict tokens further ahead, which are left out", only=_ROUTED_NAMES
     ),
@@ -283,22 +293,10 @@ CONFIG_FIELDS: dict[str, Field] = {
     **no_effect("num_experts_per_tok is read", "experts_per_token"),
     **no_effect("rope_scaling has it", "initial_context_length"),
     "use_qkv_bias": obeyed_by(["stablelm"], "the biases that the file has are added"),
-    "qkv_bias": obeyed_by(["qwen2_moe"], "the biases that the file has are added"),
+    "qkv_bias": obeyed_by(["qwen2_moe", "internlm3"], "the biases that the file has are added"),
+    "bias": obeyed_by(["internlm2", "internlm3"], "the biases that the file has are added"),
+    "sparse_config": refused("attention to blocks of keys"),
     "clip_qkv": refused("clamped q, k and v"),
-    **no_effect(
-        "training only",
-        "attention_dropout",
-        "embd_pdrop",
-        "resid_pdrop",
-        "hidden_dropout",
-        "residual_dropout",
-        "embedding_dropout",
-        "classifier_dropout",
-        "initializer_range",
-        "output_router_logits",
-        "router_aux_loss_coef",
-        "router_jitter_noise",
-    ),
     **no_effect(
         "of the parts that read pictures, which are left out",
         "vision_config",
@@ -308,83 +306,7 @@ CONFIG_FIELDS: dict[str, Field] = {
         "vision_end_token_id",
         "vision_token_id",
     ),
-    **no_effect(
-        "how transformers stores, runs or names the model",
-        "_attn_implementation_autoset",
-        "_name_or_path",
-        "attn_implementation",
-        "auto_map",
-        "cache_implementation",
-        "chunk_size_feed_forward",
-        "dtype",
-        "finetuning_task",
-        "gradient_checkpointing",
-        "id2label",
-        "is_decoder",
-        "label2id",
-        "num_labels",
-        "output_attentions",
-        "output_hidden_states",
-        "prefix",
-        "problem_type",
-        "return_dict",
-        "return_dict_in_generate",
-        "task_specific_params",
-        "tf_legacy_loss",
-        "tokenizer_class",
-        "torch_dtype",
-        "torchscript",
-        "transformers_version",
-        "transformers.js_config",
-        "use_bfloat16",
-        "use_cache",
-    ),
-    **no_effect("the order of sums only", "pretraining_tp"),
-    **no_effect("transformers ignores it", "rope_interleaved", "is_llama_config"),
-    **no_effect(
-        "transformers ignores it in LFM2",
-        "block_dim",
-        "block_mlp_init_scale",
-        "block_norm_eps",
-        "block_out_init_scale",
-        "block_use_swiglu",
-        "block_use_xavier_init",
-        "conv_dim",
-        "conv_dim_out",
-        "conv_use_xavier_init",
-        "use_pos_enc",
-    ),
-    **no_effect(
-        "defaults of a generation are read from generation_config.json",
-        "bad_words_ids",
-        "begin_suppress_tokens",
-        "decoder_start_token_id",
-        "diversity_penalty",
-        "do_sample",
-        "early_stopping",
-        "encoder_no_repeat_ngram_size",
-        "exponential_decay_length_penalty",
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-        "length_penalty",
-        "max_length",
-        "min_length",
-        "no_repeat_ngram_size",
-        "num_beam_groups",
-        "num_beams",
-        "num_return_sequences",
-        "output_scores",
-        "remove_invalid_values",
-        "repetition_penalty",
-        "sep_token_id",
-        "cls_token_id",
-        "suppress_tokens",
-        "temperature",
-        "top_k",
-        "top_p",
-        "typical_p",
-    ),
+    **WITHOUT_EFFECT,
     **GEMMA_FIELDS,
     **MAMBA_FIELDS,
-    **no_effect("notes of the training library", "unsloth_{name}", "_unsloth_{name}"),
 }

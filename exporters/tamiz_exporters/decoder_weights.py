@@ -58,7 +58,7 @@ class Names:
         experts: How it names the weights of experts; None where no layer has any.
         latents: How it names the weights of latents; None where there are none.
         sinks: A layer's sinks of attention; empty for none.
-        by_head: Whether a tensor of q, k and v has them for one head after the other.
+        by_head: Whether a tensor of q, k and v has them for one head of keys after the other.
         taps: A layer's tensor with the weight of its convolution.
         delta: How it names the weights of gated delta nets; None where no layer has any.
         mamba: How it names the weights of selective state spaces; None where no layer has any.
@@ -305,8 +305,10 @@ class DecoderWeights:
             shapes = self._shapes(layer)
             sizes = [shapes[part][0] for part in parts]
             if self.names.by_head and name.startswith("self_attn."):
-                heads = np.arange(sum(sizes)).reshape(-1, len(parts), self.config.head_dim)
-                return tensor, (sum(sizes), *shape[1:]), heads[:, parts.index(name)].ravel()
+                of_keys = (self.config.kv_heads, -1, self.config.head_dim)
+                heads = np.arange(sum(sizes)).reshape(of_keys)
+                own = (slice(-2), slice(-2, -1), slice(-1, None))[parts.index(name)]
+                return tensor, (sum(sizes), *shape[1:]), heads[:, own].ravel()
             begin = sum(sizes[: parts.index(name)])
             return tensor, (sum(sizes), *shape[1:]), range(begin, begin + shape[0])
         return self.names.parts[name], shape, None

@@ -10,7 +10,7 @@ from tamiz_exporters.decoder_config import LayerAttention
 from tamiz_exporters.delta_fields import hf_delta_fields
 from tamiz_exporters.expert_fields import gguf_step
 from tamiz_exporters.gemma_fields import hf_gemma_fields
-from tamiz_exporters.latent_fields import MINICPM, hf_latent_fields
+from tamiz_exporters.latent_fields import hf_depth_fields, hf_latent_fields
 from tamiz_exporters.mamba_fields import hf_mamba_fields
 from tamiz_exporters.mixture_traits import ROUTER_KEYS
 from tamiz_exporters.stream_fields import hf_stream_fields
@@ -126,7 +126,7 @@ def _experts(model: GgufModel) -> dict[str, Any]:
 def _multipliers(model: GgufModel) -> dict[str, Any]:
     config = model.config
     if model.traits.depth_scaled:
-        return MINICPM
+        return hf_depth_fields(config, model.hidden)
     if not model.traits.multiplied:
         return {}
     return {

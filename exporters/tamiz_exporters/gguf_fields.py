@@ -37,11 +37,15 @@ _MIXTURES = (
     *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
     *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES, *_GEMMA_4),
 )
-_MULTIPLIED = ("granite", "granitemoe", "granitehybrid")
+_GRANITE = ("granite", "granitemoe", "granitehybrid")
+_MULTIPLIED = (*_GRANITE, "minicpm")
 _GEMMA = ("gemma2", "gemma3")
 _PATTERNED = (*_GEMMA, *_LAYER_INPUTS, "olmo2", "exaone4")
 #: With norms that take the mean off.
-_MEANS = ("command-r", "cohere2", "gptneox", "phi2", "stablelm", "starcoder2")
+_MEANS = (
+    *("command-r", "cohere2", "gptneox", "jais2", "nemotron", "orion", "phi2", "stablelm"),
+    "starcoder2",
+)
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
 
 
@@ -146,7 +150,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "rope.scaling.finetuned": obeyed_by(
         ["granitehybrid"], "whether heads rotate; of others how the model was trained"
     ),
-    "attention.scale": obeyed("factor on scores", only=_MULTIPLIED),
+    "attention.scale": obeyed("factor on scores", only=_GRANITE),
     "attention.output_scale": refused("a factor on attention's output"),
     "attention.max_alibi_bias": refused("ALiBi"),
     "attention.clamp_kqv": refused("clamped q, k and v"),

@@ -53,6 +53,8 @@ _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
 #: Tensors that `Rope` reads.
 _ROTARY = re.compile(r"rope_(?:freqs|factors_short|factors_long)\.weight")
 _PARALLEL = "use_parallel_residual"
+#: Factors on embedding and residuals, and what logits are divided by.
+_MULTIPLIERS = ("embedding_scale", "residual_scale", "logit_scale")
 #: Models of so many layers, 27B, divide scores by the square root of hidden size / heads.
 _SCALED_BY_HIDDEN = {"gemma2": 46, "gemma3": 62}
 
@@ -245,17 +247,21 @@ class GgufModel:
         """Factors on embedding, scores and residuals, and the divisor of logits."""
         of, traits = self.of, self.traits
         embedding = self.hidden**0.5 if traits.scales_embedding else 1.0
+        usual = {"embedding_scale": 1.0, "residual_scale": 1.0, "logit_divisor": 1.0}
         if traits.depth_scaled:
-            return {"scale": 0.0, **depth_scales(self.hidden, of.positive("block_count"), MINICPM)}
+            usual = depth_scales(self.hidden, of.positive("block_count"), MINICPM)
+            if not traits.multiplied:
+                return {"scale": 0.0, **usual}
         if traits.logit_scale:
             return {"scale": 0.0, "logit_divisor": 1 / of.number("logit_scale", traits.logit_scale)}
         if not traits.multiplied:
             return {"embedding_scale": embedding, "scale": traits.score_scale}
         return {
-            "embedding_scale": of.number("embedding_scale", 0.0) or 1.0,
-            "scale": of.number("attention.scale", 0.0),
-            "residual_scale": of.number("residual_scale", 0.0) or 1.0,
-            "logit_divisor": of.number("logit_scale", 0.0) or 1.0,
+            "scale": 0.0 if traits.depth_scaled else of.number("attention.scale", 0.0),
+            **{
+                name: of.number(key, 0.0) or usual[name]
+                for name, key in zip(usual, _MULTIPLIERS, strict=True)
+            },
         }
 
     def _head_sizes(self, heads: int) -> tuple[int, int]:

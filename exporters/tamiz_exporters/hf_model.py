@@ -45,7 +45,7 @@ from tamiz_exporters.ternary_source import with_levels
 #: also reads pictures, and as Nemotron-H was published.
 _PREFIXES = (
     *("model.", "", "model.language_model.", "language_model.model.", "model.text_model."),
-    *("backbone.", "gpt_neox."),
+    *("backbone.", "gpt_neox.", "transformer."),
 )
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
 _BESIDE = (
@@ -174,7 +174,7 @@ class HfModel:
             f"{prefix}{self._traits.embedding}.weight",
             f"{prefix}{self._traits.last_norm[0]}.weight",
             f"{self._traits.head}.weight",
-            f"{prefix}layers.{{}}",
+            f"{prefix}{self._traits.layers}.{{}}",
             parts,
             self._traits.hf_fused,
             self._expert_names(),
@@ -321,7 +321,7 @@ class HfModel:
 
     def _check_rows(self, weight: str, rows: int) -> None:
         """Refuses a model whose weight of a layer has another number of rows."""
-        name = f"{self._prefix}layers.{weight}.weight"
+        name = f"{self._prefix}{self._traits.layers}.{weight}.weight"
         find_tensor(self.folder, name, (rows, self._hidden))
 
     def _check_biases(self) -> None:
@@ -347,7 +347,8 @@ class HfModel:
         """Factors on embedding, scores and residuals, and the divisor of logits."""
         of = self._of
         if self._traits.depth_scaled:
-            given = {key: of.number(key, value) for key, value in MINICPM.items()}
+            usual = dict.fromkeys(MINICPM) if self._traits.multiplied else MINICPM
+            given = {key: of.number(key, value) for key, value in usual.items()}
             return depth_scales(self._hidden, self._count(), given)
         if self._traits.mamba is not None and self._traits.mamba.beside:
             return falcon_scales(of, head_dim)

@@ -38,10 +38,11 @@ def text_fields(of: Fields, traits: Architecture) -> Fields:
         traits: The architecture.
 
     Raises:
-        TamizError: The part is a text model of another kind than this architecture has.
+        TamizError: The part is a text model of another kind than this architecture has, or a field
+            and another name of it disagree.
     """
     if (inner := of.group(TEXT_CONFIG)) is None:
-        return of
+        return _by_usual_names(of, traits)
     whole = of.text("model_type", "")
     known = dict.fromkeys((traits.model_type, whole, f"{whole}_text"))
     if (kind := inner.text("model_type", traits.model_type)) not in known:
@@ -49,3 +50,14 @@ def text_fields(of: Fields, traits: Architecture) -> Fields:
     tied = of.given("tie_word_embeddings")
     beside = {} if tied is None else {"tie_word_embeddings": tied}
     return replace(inner, values={**traits.defaults, **beside, **inner.values})
+
+
+def _by_usual_names(of: Fields, traits: Architecture) -> Fields:
+    """The fields under the names that most architectures have."""
+    values = dict(of.values)
+    for other, usual in traits.aliases.items():
+        if (value := values.pop(other, None)) is None:
+            continue
+        if values.setdefault(usual, value) != value:
+            of.reject(other, value, f"{values[usual]}, as {usual}")
+    return replace(of, values=values)

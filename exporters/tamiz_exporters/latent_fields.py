@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tamiz_exporters.decoder_config import Latent
+from tamiz_exporters.decoder_config import DecoderConfig, Latent
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.latent_weights import GGUF_LATENTS, HF_LATENTS
@@ -104,6 +104,13 @@ def depth_scales(hidden: int, layers: int, given: Mapping[str, float]) -> dict[s
         "residual_scale": given["scale_depth"] / layers**0.5,
         "logit_divisor": hidden / given["dim_model_base"],
     }
+
+
+def hf_depth_fields(config: DecoderConfig, hidden: int) -> dict[str, float]:
+    """The fields of `MINICPM` that give a decoder's factors."""
+    depth = config.residual_scale * len(config.layers) ** 0.5
+    values = config.embedding_scale, depth, hidden / config.logit_divisor
+    return {key: float(f"{value:.7g}") for key, value in zip(MINICPM, values, strict=True)}
 
 
 def _check(source: Source, latent: Latent, heads: int, hidden: int, query: str, made: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tamiz_exporters.activations import GELU_TANH
+from tamiz_exporters.activations import GELU_TANH, RELU2
 from tamiz_exporters.architecture import LAYER, QKV, Architecture
 
 #: Norms of single heads are those of other architectures.
@@ -57,6 +57,25 @@ WITH_MEANS = {
         centred=True,
         parallel=True,
     ),
+    "jais2": Architecture(
+        "Jais2ForCausalLM",
+        "jais2",
+        _UNGATED,
+        epsilon_key="layer_norm_eps",
+        activation=RELU2,
+        centred=True,
+    ),
+    "nemotron": Architecture(
+        "NemotronForCausalLM",
+        "nemotron",
+        _UNGATED,
+        epsilon_key="norm_eps",
+        activation=RELU2,
+        norms_from_one=True,
+        rotated=0.5,
+        centred=True,
+    ),
+    "orion": Architecture("OrionForCausalLM", "orion", _LAYER, centred=True),
     "phi2": Architecture(
         "PhiForCausalLM",
         "phi",

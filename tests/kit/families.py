@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kit.dense_families import DENSE
 from kit.family_shapes import (
     DOWN,
     ENDS,
@@ -105,6 +106,7 @@ _NEOX_FIELDS = {
 
 FAMILIES = {
     **PICTURES,
+    **DENSE,
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, ENDS),
     "olmo 3": Family(
         "Olmo3ForCausalLM",

@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 _EXPERT = re.compile(r"experts\.\d+(\..*)")
 #: Weights that converters keep in float32.
 _FLOATS = ("ffn_gate_inp.weight", "shortconv.conv.weight")
-_HEADS = ("lm_head.weight", "embed_out.weight")
+_HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
 _ARCHITECTURES = {name: number for number, name in MODEL_ARCH_NAMES.items()}
 
 
@@ -60,8 +60,9 @@ def config(family: Family) -> dict[str, Any]:
         "bos_token_id": 1,
         "eos_token_id": 2,
         "pad_token_id": 0,
-        **family.config,
     }
+    fields = {name: fields[name] for name in fields if name not in family.without}
+    fields |= family.config
     classes = {"architectures": [family.model_class]}
     if family.whole is None:
         return classes | fields
@@ -73,10 +74,12 @@ def tensors(family: Family) -> dict[str, Array]:
     random = np.random.default_rng(family.seed)
     shapes = dict(family.ends)
     for layer in range(LAYERS):
-        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in family.layer.items()}
+        at = f"model.{family.layers}.{layer}"
+        shapes |= {f"{at}.{name}": shape for name, shape in family.layer.items()}
 
     def values(name: str, shape: tuple[int, ...]) -> Array:
-        near = 1.0 if "norm" in name and name.endswith(".weight") else 0.0
+        norm = "norm" in name and name.endswith(".weight")
+        near = float(norm and not family.from_one)
         scale = 0.6 if "embed" in name else 0.15
         return (near + random.standard_normal(shape) * scale).astype(np.float32)
 
@@ -113,18 +116,19 @@ def write_gguf(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> 
     fields = fields.get("text_config", fields)
     usual = {
         "context_length": fields["max_position_embeddings"],
-        "block_count": fields["num_hidden_layers"],
-        "embedding_length": fields["hidden_size"],
+        "block_count": LAYERS,
+        "embedding_length": HIDDEN,
         "feed_forward_length": fields["intermediate_size"],
         "attention.head_count": fields["num_attention_heads"],
         "attention.head_count_kv": fields["num_key_value_heads"],
-        "attention.key_length": fields["head_dim"],
-        "attention.value_length": fields["head_dim"],
-        "attention.layer_norm_rms_epsilon": fields["rms_norm_eps"],
+        "attention.key_length": HEAD_DIM,
+        "attention.value_length": HEAD_DIM,
+        "attention.layer_norm_rms_epsilon": fields.get("rms_norm_eps", 1e-5),
         "rope.freq_base": fields["rope_theta"],
     }
     for key, value in {**usual, **family.keys, **changes}.items():
-        _add(writer, f"{family.gguf}.{key}", value)
+        if value is not None:
+            _add(writer, f"{family.gguf}.{key}", value)
     add_tokenizer(writer)
     for stored, values in _gguf_tensors(family):
         matrix = values.ndim > 1 and not stored.endswith(_FLOATS)
@@ -147,16 +151,30 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     add[type(value)](key, value)
 
 
+def _parts(tensors: dict[str, Array]) -> Iterator[tuple[str, Array]]:
+    """Tensors, of which those of queries, keys and values by head of keys come apart."""
+    for name, values in tensors.items():
+        if not name.endswith("attention.wqkv.weight"):
+            yield name, values
+            continue
+        heads = values.reshape(KV_HEADS, HEADS // KV_HEADS + 2, HEAD_DIM, HIDDEN)
+        for part, own in {"q": heads[:, :-2], "k": heads[:, -2], "v": heads[:, -1]}.items():
+            at = name.replace("attention.wqkv", f"self_attn.{part}_proj")
+            yield at, own.reshape(-1, HIDDEN)
+
+
 def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
     """Tensors under the names of GGUF."""
     table = gguf.get_tensor_name_map(_ARCHITECTURES[family.gguf], LAYERS)
     stacks: dict[str, list[Array]] = {}
     shape = TinyModel(head_dim=HEAD_DIM, rotary_dim=HEAD_DIM)
-    for name, values in tensors(family).items():
+    for name, values in _parts(tensors(family)):
         if "query_key_value" in name:  # of each head
             values = values.reshape(HEADS, 3, HEAD_DIM, -1).swapaxes(0, 1).reshape(values.shape)
         if family.pairs and re.search(r"\.[qk]_proj\.", name):
             values = interleave(shape, values)
+        if family.from_one and name.endswith("norm.weight"):
+            values = values + np.float32(1)
         whole = _EXPERT.sub(r"experts\1", name)
         whole = whole.replace("correction_bias", "correction.bias")
         whole = f"{whole}.bias" if whole.endswith(".expert_bias") else whole
@@ -168,3 +186,5 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
         if whole == name or len(stacks[stored]) == EXPERTS or values.ndim == 1:
             parts = stacks.pop(stored)
             yield stored, parts[0] if len(parts) == 1 else np.stack(parts)
+    for which in ("short", "long") if family.factors else ():
+        yield f"rope_factors_{which}.weight", np.array(family.factors, np.float32)
