@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ids
 
+import numpy as np
 import onnxruntime as ort
 
 from tamiz.files.bundle import Bundle
@@ -50,6 +51,6 @@ class Classifier:
             types: Kinds of these tokens; None for 0.
         """
         if self._session.packs:
-            return self._session.run_packed(rows, types)
+            return np.concatenate([found for _, found in self._session.run_packed(rows, types)])
         ids, mask = padded(rows, self._padding)
         return self._session.run(ids, mask, None if types is None else padded(types, 0)[0])

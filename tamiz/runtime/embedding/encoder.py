@@ -80,11 +80,11 @@ class Encoder:
             found = modules(self._session.run(ids, mask), mask, prompt)
             return found
         found = np.empty((len(rows), self.width), np.float32)
-        hidden = self._session.run_packed(list(rows))
-        begin = 0
-        for number, row in enumerate(rows):
-            end = begin + len(row)
-            mask = np.ones((1, len(row)), np.int64)
-            found[number] = modules(hidden[:, begin:end], mask, prompt)[0]
-            begin = end
+        for texts, hidden in self._session.run_packed(list(rows)):
+            begin = 0
+            for number in range(texts.start, texts.stop):
+                end = begin + len(rows[number])
+                mask = np.ones((1, end - begin), np.int64)
+                found[number] = modules(hidden[:, begin:end], mask, prompt)[0]
+                begin = end
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Ids
 from typing import Any
 
@@ -14,6 +15,10 @@ from tamiz.files.errors import TamizError
 from tamiz.interface.states import TEXT_BEGINS, TEXTS, reads_texts
 
 Float32 = NDArray[np.float32]
+
+#: Tokens of a run without padding. What the layers of more tokens compute does not stay in the
+#: caches; fewer would read the weights too often.
+RUN_TOKENS = 1024
 
 
 class TextSession:
@@ -65,13 +70,23 @@ class TextSession:
         found: Float32 = self._session.run([self.output.name], feeds)[0]
         return found
 
-    def run_packed(self, rows: Ids[Ids[int]], types: Ids[Ids[int]] | None = None) -> Float32:
-        """The first output for texts that follow each other in one row, if the model `packs`.
+    def run_packed(
+        self, rows: Ids[Ids[int]], types: Ids[Ids[int]] | None = None
+    ) -> Iterator[tuple[slice, Float32]]:
+        """Runs texts that follow each other in one row, if the model `packs`.
 
         Args:
             rows: Token ids of each text.
             types: Kinds of the tokens; None for 0.
+
+        Yields:
+            Which texts a run had, and the first output for them. A run has at most `RUN_TOKENS`
+            tokens, or one text.
         """
+        for texts in runs([len(row) for row in rows]):
+            yield texts, self._run_packed(rows[texts], None if types is None else types[texts])
+
+    def _run_packed(self, rows: Ids[Ids[int]], types: Ids[Ids[int]] | None) -> Float32:
         ids, begins = _joined(rows), np.repeat(*_begins(rows))
         given = {
             "input_ids": ids,
@@ -83,6 +98,22 @@ class TextSession:
             feeds[TEXT_BEGINS] = begins
         found: Float32 = self._session.run([self.output.name], feeds)[0]
         return found
+
+
+def runs(lengths: Ids[int]) -> Iterator[slice]:
+    """Texts of each run without padding.
+
+    Args:
+        lengths: Tokens of each text.
+    """
+    first = tokens = 0
+    for number, length in enumerate(lengths):
+        if number > first and tokens + length > RUN_TOKENS:
+            yield slice(first, number)
+            first, tokens = number, 0
+        tokens += length
+    if lengths:
+        yield slice(first, len(lengths))
 
 
 def _joined(rows: Ids[Ids[int]]) -> NDArray[np.int64]:
