@@ -64,6 +64,10 @@ inline Vec times_power_of_two(Vec x, Vec n) {
   return x * power_of_two(half) * power_of_two(_mm256_sub_epi32(all, half));
 }
 
+inline Vec pick_of_eight(const float* table, __m256i x) {
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), x);
+}
+
 constexpr int kQuad = 4;
 inline Vec sum_quad(const Vec (&x)[kQuad]) {
   return _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));

@@ -47,6 +47,9 @@ inline Vec select_le(Vec a, Vec b, Vec yes, Vec no) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LE_OQ), no, yes);
 }
 inline Vec times_power_of_two(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
+inline Vec pick_of_eight(const float* table, __m512i x) {
+  return _mm512_permutexvar_ps(x, _mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
+}
 
 inline Vec sum_pairs(Vec a, Vec b) { return _mm512_unpacklo_ps(a, b) + _mm512_unpackhi_ps(a, b); }
 constexpr int kQuad = 4;

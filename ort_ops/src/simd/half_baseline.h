@@ -57,6 +57,10 @@ TAMIZ_ALWAYS_INLINE Ints4 half_look_up(UBytes16 table, Ints4 x) {
   for (int i = 0; i < 16; ++i) found[i] = from[index[i]];
   return read<Ints4>(found);
 }
+TAMIZ_ALWAYS_INLINE Floats4 half_pick_of_eight(const float* table, Ints4 x) {
+  const Floats4 found = {table[x[0] & 7], table[x[1] & 7], table[x[2] & 7], table[x[3] & 7]};
+  return found;
+}
 /// fp16 in the low words of integers whose high words are 0: the exponents' offsets are 127 and 15.
 TAMIZ_ALWAYS_INLINE Floats4 wide_halves_to_floats(Ints4 halves) {
   const Ints4 sign = (halves & 0x8000) << 16, rest = (halves & 0x7fff) << 13;

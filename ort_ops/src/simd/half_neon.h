@@ -56,6 +56,11 @@ TAMIZ_ALWAYS_INLINE Ints4 half_pack_words(Ints4 a, Ints4 b) {
 TAMIZ_ALWAYS_INLINE Ints4 half_look_up(UBytes16 table, Ints4 x) {
   return as<Ints4>(vqtbl1q_u8(as<uint8x16_t>(table), as<uint8x16_t>(x)));
 }
+TAMIZ_ALWAYS_INLINE Floats4 half_pick_of_eight(const float* table, Ints4 x) {
+  const uint8x16x2_t bytes = {{read<uint8x16_t>(table), read<uint8x16_t>(table + 4)}};
+  const Ints4 first = (x & 7) * 0x04040404 + 0x03020100;  // of each byte
+  return as<Floats4>(vqtbl2q_u8(bytes, as<uint8x16_t>(first)));
+}
 TAMIZ_ALWAYS_INLINE Floats4 low_halves_to_floats(Words8 halves) {
   return vcvt_f32_f16(vget_low_f16(as<float16x8_t>(halves)));
 }

@@ -213,6 +213,9 @@ TAMIZ_INTS gather_ints(const uint32_t* table, Ints x) {
   }
   return found;
 }
+TAMIZ_VEC pick_of_eight(const float* table, Ints x) {
+  return {half_pick_of_eight(table, x.low), half_pick_of_eight(table, x.high)};
+}
 TAMIZ_INTS negate_bytes(Ints x, Ints flags, int bit) {
   const UBytes16 one = all_of<UBytes16>(static_cast<uint8_t>(1 << bit));
   const auto half = [one](Ints4 bytes, Ints4 set) {

@@ -60,6 +60,7 @@ template <int Bits>
 inline Ints ints_right(Ints x) {
   return static_cast<Ints>(static_cast<uint32_t>(x) >> Bits);
 }
+inline Vec pick_of_eight(const float* table, Ints x) { return table[x & 7]; }
 inline Ints ints_plus(Ints a, Ints b) {
   return static_cast<Ints>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }

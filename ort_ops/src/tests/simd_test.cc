@@ -100,13 +100,14 @@ void test_partial() {
   }
 }
 
-/// The documented errors of exp (relative 2e-7) and of sine and cosine (absolute 2e-7), and one
-/// rounding of the expected value.
+/// The documented errors of exp and exp2 (relative 2e-7) and of sine and cosine (absolute
+/// 2e-7), and one rounding of the expected value.
 void test_functions() {
   for (float start = -80.0f; start < 80.0f; start += 0.37f) {
-    float x[kLanes], found[kLanes], sines[kLanes], cosines[kLanes];
+    float x[kLanes], found[kLanes], powers[kLanes], sines[kLanes], cosines[kLanes];
     for (int i = 0; i < kLanes; ++i) x[i] = start + 0.013f * static_cast<float>(i);
     store(found, exp(load(x)));
+    store(powers, exp2(load(x)));
     Vec sine, cosine;
     sincos(load(x), sine, cosine);
     store(sines, sine);
@@ -114,6 +115,8 @@ void test_functions() {
     for (int i = 0; i < kLanes; ++i) {
       const double expected = ::exp(static_cast<double>(x[i]));
       CHECK(fabs(found[i] - expected) <= 3e-7 * expected, "exp");
+      const double power = ::exp2(static_cast<double>(x[i]));
+      CHECK(fabs(powers[i] - power) <= 3e-7 * power, "exp2");
       CHECK(fabs(sines[i] - ::sin(static_cast<double>(x[i]))) <= 3e-7, "sine");
       CHECK(fabs(cosines[i] - ::cos(static_cast<double>(x[i]))) <= 3e-7, "cosine");
     }
@@ -237,6 +240,7 @@ void test_words() {
   CHECK_INTS(ints_left<5>(a), static_cast<int32_t>(of(p.ints[i]) << 5), "ints_left");
   CHECK_LANES(to_float(all_ints(-12345)), -12345.0f, "to_float");
   CHECK_INTS(to_ints(load(kValues)), static_cast<int32_t>(lrintf(kValues[i])), "to_ints");
+  CHECK_LANES(pick_of_eight(kValues, a), kValues[p.ints[i] & 7], "pick_of_eight");
 }
 
 #if defined(TAMIZ_VECTORS)
