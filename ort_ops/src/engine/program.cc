@@ -42,6 +42,7 @@ Program::Program(std::vector<Step> steps, size_t inputs, std::vector<int> output
       throw Error(step.name + error.what());
     }
   }
+  apply_activations();
   find_waves();
   for (const Wave& wave : waves_) share_preparation(wave);
   find_slots();
@@ -83,9 +84,35 @@ void Program::add_port(int id, const PortSpec& port, const char* what) {
   ports_.push_back(id);
 }
 
+void Program::apply_activations() {
+  for (size_t n = nodes_.size(); n-- > 0;) {
+    if (moves_into_its_reader(nodes_[n])) nodes_.erase(nodes_.begin() + static_cast<int>(n));
+  }
+}
+
+/// Whether the node applies a function to its one input and only one node reads the output, with
+/// its first input. That node then applies the function.
+bool Program::moves_into_its_reader(const Node& node) {
+  const ActivationKernel f = node.stage->activation();
+  const int omitted = static_cast<int>(values_.size() - 1);
+  const int inputs = node.outputs - node.inputs, y = ports_[node.outputs];
+  if (!f || std::count(&ports_[node.inputs], &ports_[node.outputs], omitted) + 1 != inputs) {
+    return false;
+  }
+  if (std::count(ports_.begin(), ports_.end(), y) != 2) return false;  // one writes, one reads
+  if (std::count(outputs_.begin(), outputs_.end(), y)) return false;
+  for (Node& reader : nodes_) {
+    if (ports_[reader.inputs] != y || !reader.stage->apply_first(f)) continue;
+    ports_[reader.inputs] = ports_[node.inputs];
+    values_[y] = Value{};  // nobody computes it
+    return true;
+  }
+  return false;
+}
+
 void Program::find_waves() {
   const int omitted = static_cast<int>(values_.size() - 1);
-  int wave_values = static_cast<int>(inputs_);  // the wave's first output
+  int wave_values = static_cast<int>(inputs_);  // outputs of the wave are not before it
   int next_value = wave_values;
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
@@ -100,7 +127,8 @@ void Program::find_waves() {
     waves_.back().end = n + 1;
     waves_.back().phases = std::max(waves_.back().phases, node.stage->phases());
     for (size_t o = 0; o < node.spec->outputs.size(); ++o) {
-      next_value += ports_[node.outputs + o] != omitted;
+      const int id = ports_[node.outputs + o];
+      if (id != omitted) next_value = id + 1;
     }
   }
 }

@@ -6,6 +6,9 @@
 // Consecutive stages that do not depend on each other form a wave (q, k and v; gate and up): phase
 // by phase they share one round of tasks. The rounds of a run need one parallel region:
 // program_team.cc.
+//
+// A stage that applies a function to each element, whose output one product alone reads, becomes
+// part of that product (Stage::apply_first): its output would pass through memory twice.
 #pragma once
 
 #include <memory>
@@ -81,6 +84,8 @@ class TAMIZ_API Program {
 
   void add_node(const Step& step, const Kernels& kernels, NodeMetrics& metrics);
   void add_port(int id, const PortSpec& port, const char* what);
+  void apply_activations();
+  bool moves_into_its_reader(const Node& node);
   void find_waves();
   void share_preparation(const Wave& wave);
   void find_slots();

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "base/tensor.h"
+#include "kernels/basic/elementwise.h"
 
 namespace tamiz {
 
@@ -62,6 +63,12 @@ class Stage {
                            const int* /*others*/) const {
     return false;
   }
+
+  /// f where the stage is y = f(x) of its first input, if this is its only one; else null.
+  virtual ActivationKernel activation() const { return nullptr; }
+
+  /// Makes the stage apply f to its first input, when it reads it. Returns false where it cannot.
+  virtual bool apply_first(ActivationKernel /*f*/) { return false; }
 
   /// Runs once per call on one thread, before the tasks of phase 0; may write into scratch.
   virtual void prepare(const Call&) const {}

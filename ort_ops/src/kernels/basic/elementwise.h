@@ -14,6 +14,11 @@ namespace tamiz {
 ///   et al. 2021)
 enum class Activation { silu, gelu, gelu_tanh, quick_gelu, relu, relu2, count };
 
+/// y = f(gate) * up for `count` elements; a null `up` is all ones. With a limit L > 0, which needs
+/// an `up`: y = f(min(gate, L)) (min(max(up, -L), L) + 1).
+using ActivationKernel = void (*)(const float* gate, const float* up, float limit, int64_t count,
+                                  float* y);
+
 struct ElementwiseKernels {
   /// y = a + b for `count` elements; y may be a.
   void (*add)(const float* a, const float* b, int64_t count, float* y);
@@ -28,10 +33,7 @@ struct ElementwiseKernels {
   void (*layer_norm)(const float* x, const float* residual, const float* weight, const float* bias,
                      float epsilon, int64_t rows, int64_t width, float* y, float* sum);
 
-  /// y = f(gate) * up for `count` elements, f by its number; a null `up` is all ones. With a limit
-  /// L > 0, which needs an `up`: y = f(min(gate, L)) (min(max(up, -L), L) + 1).
-  void (*activations[static_cast<int>(Activation::count)])(const float* gate, const float* up,
-                                                           float limit, int64_t count, float* y);
+  ActivationKernel activations[static_cast<int>(Activation::count)];
 };
 
 }  // namespace tamiz

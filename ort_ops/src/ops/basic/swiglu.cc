@@ -34,6 +34,8 @@ class SwiGLU : public Stage {
     }
   }
 
+  ActivationKernel activation() const override { return limit_ > 0 ? nullptr : gated_; }
+
   void infer(Ports inputs, Ports outputs) const override {
     const Shape& shape = inputs[In::gate].shape;
     if (inputs[In::up]) expect_shape("up", inputs[In::up], shape, "the shape of gate");
@@ -54,9 +56,7 @@ class SwiGLU : public Stage {
   }
 
  private:
-  using Gated = void (*)(const float* gate, const float* up, float limit, int64_t count, float* y);
-
-  static Gated choose(const std::string& activation, const ElementwiseKernels& kernels) {
+  static ActivationKernel choose(const std::string& activation, const ElementwiseKernels& kernels) {
     std::string known;
     for (int i = 0; i < static_cast<int>(Activation::count); ++i) {
       if (activation == kNames[i] || activation.empty()) return kernels.activations[i];
@@ -65,7 +65,7 @@ class SwiGLU : public Stage {
     throw Error("activation is '" + activation + "', expected one of: " + known);
   }
 
-  const Gated gated_;
+  const ActivationKernel gated_;
   const float limit_;
 };
 

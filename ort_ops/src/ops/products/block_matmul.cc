@@ -1,6 +1,7 @@
-// Phase 0 quantises the rows of x into scratch memory, phase 1 multiplies: a task is some tiles of
-// the weight times a block of rows. Rows of 8 bits are multiplied as bytes, where the instruction
-// set can, many more quickly than few; the bits are the same.
+// Phase 0 quantises the rows of x, or of an activation of x, into scratch memory, phase 1
+// multiplies: a task is some tiles of the weight times a block of rows. Rows of 8 bits are
+// multiplied as bytes, where the instruction set can, many more quickly than few; the bits are the
+// same.
 //
 // With 32 bits x = s q + t r: q are its quants of 16 bits, r those of what q leaves. What r leaves
 // is less than 2^-32 of a group's largest input, less than float32 resolves. q and r are two rows
@@ -56,7 +57,14 @@ class BlockMatMul : public Stage {
     const auto* same = dynamic_cast<const BlockMatMul*>(&other);
     return same && same->weight_.k == weight_.k && same->block_ == block_ &&
            same->activation_bits_ == activation_bits_ && same->byte_kernels_ == byte_kernels_ &&
-           inputs[In::x] == others[In::x] && inputs[In::mask] == others[In::mask];
+           same->activation_ == activation_ && inputs[In::x] == others[In::x] &&
+           inputs[In::mask] == others[In::mask];
+  }
+
+  bool apply_first(ActivationKernel f) override {
+    if (activation_) return false;
+    activation_ = f;
+    return true;
   }
 
   int phases() const override { return 2; }
@@ -75,12 +83,12 @@ class BlockMatMul : public Stage {
       const QuantisedBytes x = quantised_bytes(call);
       if (phase == 1) return multiply(call, x, index);
       return quantize_task(byte_kernels_->quantize, call.inputs[In::x], call.inputs[In::mask],
-                           block_, x.in(call.scratch), index);
+                           block_, x.in(call.scratch), index, activation_);
     }
     const QuantisedRows x = quantised(call);
     if (phase == 0) {
       return quantize_task(quantize_, call.inputs[In::x], call.inputs[In::mask], block_,
-                           x.in(call.scratch), index);
+                           x.in(call.scratch), index, activation_);
     }
     quant_rows_ == 2 ? multiply_pairs(call, x, index) : multiply(call, x, index);
   }
@@ -200,6 +208,7 @@ class BlockMatMul : public Stage {
   const MatMulKernels& kernels_;
   const AffineKernels& affine_kernels_;
   const bool wide_;
+  ActivationKernel activation_ = nullptr;  // applied to x, before it is masked
   const ByteKernels* const byte_kernels_;
 };
 

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/scratch.h"
 #include "base/shapes.h"
 #include "base/tensor.h"
+#include "kernels/basic/elementwise.h"
 #include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
 
@@ -64,17 +66,26 @@ inline std::pair<int64_t, int64_t> task_of_rows(int64_t index, int64_t rows, int
   return {index * rows_of_task(k), std::min(rows, (index + 1) * rows_of_task(k))};
 }
 
-/// One of them, of x [rows, k]; `mask` has a byte for every `block` inputs. Rows are QuantRows or
-/// ByteRows, Quantize what quantises one row to it.
+/// f of a row x [k], which stays in the caches of the thread; x itself where f is null.
+inline const float* activated(ActivationKernel f, const float* x, int64_t k) {
+  if (!f) return x;
+  thread_local std::vector<float> row;
+  row.resize(static_cast<size_t>(k));
+  f(x, nullptr, 0.0f, k, row.data());
+  return row.data();
+}
+
+/// One of them, of f(x) [rows, k], or of x where f is null; `mask` has a byte for every `block`
+/// inputs. Rows are QuantRows or ByteRows, Quantize what quantises one row to it.
 template <class Quantize, class Rows>
 inline void quantize_task(Quantize quantize, const Tensor& x, const Tensor& mask, int64_t block,
-                          const Rows& to, int64_t task) {
+                          const Rows& to, int64_t task, ActivationKernel f = nullptr) {
   const int64_t k = x.shape.dims[x.shape.rank - 1];
   const int64_t mask_stride = divide_up(k, block);
   const auto [first, end] = task_of_rows(task, row_count(x.shape), k);
   for (int64_t row = first; row < end; ++row) {
     const uint8_t* kept = mask ? mask.as<uint8_t>() + row * mask_stride : nullptr;
-    quantize(x.as<float>() + row * k, k, kept, block, to, row);
+    quantize(activated(f, x.as<float>() + row * k, k), k, kept, block, to, row);
   }
 }
 
