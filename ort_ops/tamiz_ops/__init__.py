@@ -42,7 +42,7 @@ from tamiz_ops.records import (
 )
 from tamiz_ops.run import run
 from tamiz_ops.seedlm import fit_seedlm, unpack_seedlm
-from tamiz_ops.signs import dequantize_signs, pack_signs
+from tamiz_ops.signs import dequantize_signs, pack_sign_words, pack_signs, unpack_sign_words
 
 __version__ = "0.1.0"
 
@@ -67,6 +67,7 @@ __all__ = [
     "pack_int8",
     "pack_records",
     "pack_records_in_units",
+    "pack_sign_words",
     "pack_signs",
     "pack_ternary",
     "ports",
@@ -85,5 +86,6 @@ __all__ = [
     "unpack_records",
     "unpack_records_in_units",
     "unpack_seedlm",
+    "unpack_sign_words",
     "unpack_ternary",
 ]

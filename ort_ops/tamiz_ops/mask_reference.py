@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tamiz_ops.signs import unpack_sign_words
+
 Array = npt.NDArray[Any]
 
 
@@ -90,3 +92,28 @@ def zero_mask(
     sparse = kept.sum(axis=-1, keepdims=True) <= density * kept.shape[-1]
     sparse &= without is None or without[0] == 0
     return [np.where(sparse, kept, allowed).astype(np.uint8)]
+
+
+def sign_mask(
+    x: Array,
+    signs: Array,
+    limits: Array,
+    center: Array | None = None,
+    without: Array | None = None,
+    *,
+    n: int,
+    k: int,
+    planes: int = 1,
+    step: float = 1.0,
+) -> list[Array]:
+    """Outputs with ½ Σ_i (2^planes − 1 − sign(w_oi) q_i) ≤ limit, q_i odd: the level of x_i.
+
+    All outputs where `without` switches it off.
+    """
+    centered = x if center is None else x - center
+    half = 2 ** (planes - 1)
+    edges = np.arange(1 - half, half, dtype=np.float32) * np.float32(step)
+    q = 2 * (centered[..., None] > edges).sum(axis=-1) + 1 - 2 * half
+    agreement = q @ unpack_sign_words(signs, n, k).T.astype(np.int64)
+    kept = ((2 * half - 1) * k - agreement) // 2 <= limits
+    return [(kept | bool(without is not None and without[0])).astype(np.uint8)]

@@ -20,7 +20,7 @@ from tamiz_ops.event_reference import event_select, event_sum
 from tamiz_ops.expert_reference import expert_matmul, expert_router, expert_sum
 from tamiz_ops.formats import GROUP, TILE
 from tamiz_ops.mamba_reference import mamba2
-from tamiz_ops.mask_reference import kwta_mask, zero_mask
+from tamiz_ops.mask_reference import kwta_mask, sign_mask, zero_mask
 from tamiz_ops.masked import masked
 from tamiz_ops.program import read_program
 from tamiz_ops.recurrence_reference import gated_delta_net
@@ -363,6 +363,7 @@ _OPS: dict[str, Any] = {
     "TernaryMatMul": ternary_matmul,
     "PopcountMatMul": popcount_matmul,
     "ZeroMask": zero_mask,
+    "SignMask": sign_mask,
     "EventSelect": event_select,
     "EventSum": event_sum,
 }

@@ -1,7 +1,7 @@
 """Weights of one bit in the layout of the kernels, and back.
 
-`src/kernels/signs.h` shows every byte. N outputs are padded to tiles of 16, K inputs to groups of
-32.
+`src/kernels/selection/signs.h` shows every byte. N outputs are padded to tiles of 16, K inputs to
+groups of 32.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops.formats import GROUP, TILE
+from tamiz_ops.pack import check_packed
 
 _QUAD = 4  # inputs whose signs are a nibble
+_WORD = 4  # bytes
 
 
 def pack_signs(
@@ -31,14 +33,11 @@ def pack_signs(
     Raises:
         ValueError: an argument has another type, shape or value.
     """
-    if levels.dtype != np.int8 or levels.ndim != 2 or 0 in levels.shape:
-        raise ValueError(f"levels is {levels.dtype} {list(levels.shape)}, expected int8 [N, K]")
+    _check_levels(levels)
     if scales.dtype != np.float16 or scales.shape != levels.shape[:1]:
         raise ValueError(
             f"scales is {scales.dtype} {list(scales.shape)}, expected float16 [{len(levels)}]"
         )
-    if not np.isin(levels, [-1, 1]).all():
-        raise ValueError("levels holds other values than [-1, 1]")
     n, k = levels.shape
     tiles, groups = -(-n // TILE), -(-k // GROUP)
     bits = np.zeros((tiles * TILE, groups * GROUP), np.uint8)
@@ -51,6 +50,57 @@ def pack_signs(
     padded[:n] = scales
     packed["scales"] = padded.reshape(tiles, TILE)
     return packed.view(np.uint8).reshape(tiles, -1)
+
+
+def pack_sign_words(levels: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
+    """Packs signs for `SignMask`, whose inputs are words of 32 bits.
+
+    `src/kernels/chosen/predict.h` shows every byte.
+
+    Args:
+        levels: int8 [N, K], -1 or 1.
+
+    Returns:
+        uint8 [ceil(N / 16), ceil(K / 32) * 64].
+
+    Raises:
+        ValueError: `levels` has another type, shape or value.
+    """
+    _check_levels(levels)
+    n, k = levels.shape
+    bits = np.zeros((-(-n // TILE) * TILE, -(-k // GROUP) * GROUP), bool)
+    bits[:n, :k] = levels > 0
+    packed = np.packbits(bits, axis=1, bitorder="little")
+    words = packed.reshape(-1, TILE, packed.shape[1] // _WORD, _WORD).swapaxes(1, 2)
+    return np.ascontiguousarray(words).reshape(len(words), -1)
+
+
+def unpack_sign_words(packed: npt.NDArray[np.uint8], n: int, k: int) -> npt.NDArray[np.int8]:
+    """Undoes `pack_sign_words`.
+
+    Args:
+        packed: uint8 [ceil(n / 16), ceil(k / 32) * 64].
+        n: outputs.
+        k: inputs.
+
+    Returns:
+        int8 [n, k], -1 or 1.
+
+    Raises:
+        ValueError: `packed` has another type or shape.
+    """
+    tiles, groups = -(-n // TILE), -(-k // GROUP)
+    check_packed(packed, [tiles, groups * TILE * _WORD])
+    words = packed.reshape(tiles, groups, TILE, _WORD).swapaxes(1, 2).reshape(tiles * TILE, -1)
+    bits = np.unpackbits(words, axis=1, bitorder="little")[:n, :k]
+    return (2 * bits.astype(np.int8) - 1).astype(np.int8)
+
+
+def _check_levels(levels: npt.NDArray[np.int8]) -> None:
+    if levels.dtype != np.int8 or levels.ndim != 2 or 0 in levels.shape:
+        raise ValueError(f"levels is {levels.dtype} {list(levels.shape)}, expected int8 [N, K]")
+    if not np.isin(levels, [-1, 1]).all():
+        raise ValueError("levels holds other values than [-1, 1]")
 
 
 def dequantize_signs(packed: npt.NDArray[np.uint8], n: int, k: int) -> npt.NDArray[np.float32]:

@@ -16,6 +16,7 @@
 #include "ops/head/head_shortlist.h"
 #include "ops/head/last_positions.h"
 #include "ops/masks/kwta_mask.h"
+#include "ops/masks/sign_mask.h"
 #include "ops/masks/zero_mask.h"
 #include "ops/products/block_gather.h"
 #include "ops/products/block_matmul.h"
@@ -58,6 +59,7 @@ const std::vector<OpSpec>& op_specs() {
       ternary_matmul_spec(),
       popcount_matmul_spec(),
       zero_mask_spec(),
+      sign_mask_spec(),
       fused_spec(),
   };
   return specs;

@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/chosen/predict.h"
 #include "kernels/products/matmul.h"
 
 namespace tamiz {
@@ -73,6 +74,7 @@ struct ChosenKernels {
   /// One row times the chosen outputs; other outputs of y are left as they are. Bit for bit what
   /// MatMulKernels::multiply gives.
   void (*multiply)(const ChosenArgs&);
+  PredictKernels predict;
 };
 
 /// Those of the level whose other kernels these are; kernels/dispatch.cc knows them.
