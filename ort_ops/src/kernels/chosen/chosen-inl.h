@@ -33,8 +33,6 @@ struct RecordEnd {
 
 #if defined(TAMIZ_VECTORS)
 
-constexpr int kRecordsTogether = 8;
-
 /// A chunk of one record: its sums times the scales of x, its scales and its minima, by group.
 struct ChunkSums {
   alignas(64) float scaled[kChunk], scales[kChunk], minima[kChunk];
@@ -60,6 +58,17 @@ struct ChunkSums {
   }
 };
 
+/// Prefetches the records that the first batch multiplies, where no call before has: it was on
+/// another thread.
+template <class W>
+inline void prefetch_first_records(const ChosenArgs& a) {
+  const int64_t size = record_bytes(a.groups, a.scale_bits);
+  for (int64_t i = 0; i < a.count && i < kRecordsTogether; ++i) {
+    const uint8_t* const record = a.weight + a.outputs[i] * size;
+    for (int64_t at = 0; at < size; at += 64) prefetch_stream(record + at);
+  }
+}
+
 /// R outputs from number `first` on; what follows them is prefetched meanwhile.
 template <class W, int R>
 inline void multiply_records(const ChosenArgs& a, int64_t first) {
@@ -70,7 +79,7 @@ inline void multiply_records(const ChosenArgs& a, int64_t first) {
   for (int r = 0; r < R; ++r) {
     const int64_t coming = first + kRecordsTogether + r;
     record[r] = a.weight + a.outputs[first + r] * size;
-    next[r] = a.weight + a.outputs[coming < a.count ? coming : first + r] * size;
+    next[r] = a.weight + a.outputs[coming < a.listed ? coming : first + r] * size;
     y[r] = RecordEnd(a, record[r], a.outputs[first + r]).start;
   }
   ChunkSums sums[R];
@@ -100,6 +109,7 @@ inline void multiply_records(const ChosenArgs& a, int64_t first) {
 
 template <class W>
 inline void multiply_all_records(const ChosenArgs& a) {
+  prefetch_first_records<W>(a);
   int64_t i = 0;
   for (; i + kRecordsTogether <= a.count; i += kRecordsTogether) {
     multiply_records<W, kRecordsTogether>(a, i);

@@ -28,6 +28,7 @@ namespace tamiz {
 struct Kernels;
 
 constexpr int64_t kChunk = 16;               // groups
+constexpr int64_t kRecordsTogether = 8;      // that are multiplied at the same time
 constexpr int64_t kChunkPairs = kGroup / 2;  // of inputs of a group
 
 constexpr int64_t chunk_count(int64_t groups) { return (groups + kChunk - 1) / kChunk; }
@@ -64,10 +65,10 @@ struct ChosenArgs {
   int64_t groups;
   int scale_bits;  // 16 or 8
   SpreadRow x;
-  const int32_t* outputs;  // numbers of those to compute
-  int64_t count;
-  const float* bias;  // [n] or null
-  float* y;           // [n]
+  const int32_t* outputs;  // numbers of those to compute, then of those that are computed next
+  int64_t count, listed;   // that are computed, and of both kinds
+  const float* bias;       // [n] or null
+  float* y;                // [n]
 };
 
 struct ChosenKernels {

@@ -68,9 +68,9 @@ class ChannelMatMul : public Stage {
     }
   }
 
-  /// Of a single row only some inputs are read, most of them.
+  /// Of a single row only some inputs are read: with a mask too few of them.
   Reads reads(const Call& call) const override {
-    if (!rows(call).single()) return {};
+    if (!rows(call).single() || call.inputs[In::mask]) return {};
     return {call.inputs[In::weight].as<uint8_t>(), static_cast<size_t>(weight_.bytes())};
   }
 

@@ -135,15 +135,20 @@ class ChosenMatMul : public Stage {
     const uint8_t* const mask = call.inputs[In::mask].as<uint8_t>() + row * n_;
     float* const y = call.outputs[Out::y].as<float>() + row * n_;
     const int64_t first = task * kTaskOutputs, end = std::min(n_, first + kTaskOutputs);
-    int32_t outputs[kTaskOutputs];
+    int32_t outputs[kTaskOutputs + kRecordsTogether];
     int64_t chosen = 0;
     for (int64_t o = first; o < end; ++o) {
       y[o] = 0.0f;
       outputs[chosen] = static_cast<int32_t>(o);
       chosen += mask[o] != 0;
     }
+    int64_t listed = chosen;  // with those that the next task begins with
+    for (int64_t o = end; o < n_ && listed < chosen + kRecordsTogether; ++o) {
+      outputs[listed] = static_cast<int32_t>(o);
+      listed += mask[o] != 0;
+    }
     chosen_.multiply({call.inputs[In::weight].as<uint8_t>(), groups(), scale_bits_,
-                      x.spread(call.scratch, row), outputs, chosen, bias(call), y});
+                      x.spread(call.scratch, row), outputs, chosen, listed, bias(call), y});
   }
 
   void multiply_rows(const Call& call, const ChosenRows& x, int64_t row, int64_t tile) const {
