@@ -25,6 +25,14 @@ namespace TAMIZ_TARGET {
 constexpr int kFewByteRows = 8;
 constexpr int few_tiles(int rows) { return rows <= 3 ? 4 : rows <= 6 ? 2 : 1; }
 
+/// Groups of T tiles that are prefetched ahead: as many bytes as memory delivers while one waits
+/// for it. The fewer tiles, the sooner a group of them is multiplied.
+template <class W, int T>
+constexpr int64_t ahead_of() {
+  constexpr int64_t kBytes = 12 * 1024, groups = kBytes / (T * W::kGroupBytes);
+  return groups > kAhead ? groups : kAhead;
+}
+
 /// The scales of part `Part` of group g of tile t.
 template <class W, int Part, int T>
 TAMIZ_ALWAYS_INLINE Vec part_scales(const uint8_t* group, const Spread<W, T>& spread, int64_t g,
@@ -139,7 +147,8 @@ __attribute__((noinline, flatten)) void multiply_few(const Tiles<W, T>& tiles, c
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       group[t] = W::group(tiles.at[t], g);
-      prefetch_ahead<W>(tiles.at[t], tiles.at[t] + T * tile_bytes_of<W>(x.groups), g, x.groups);
+      const uint8_t* const next = tiles.at[t] + T * tile_bytes_of<W>(x.groups);
+      prefetch_ahead<W, ahead_of<W, T>()>(tiles.at[t], next, g, x.groups);
     }
     if (W::kSuper && g % 8 == 0) spread.read(tiles.at, g);
     add_few<W, R, T>(total, group, spread, sums[g % kKept], x, g);

@@ -139,7 +139,8 @@ __attribute__((noinline, flatten)) void pass_groups(const Tiles<W, kPassTiles>& 
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
       group[t] = W::group(tiles.at[t], g);
-      prefetch_ahead<W>(tiles.at[t], tiles.at[t] + T * tile_bytes_of<W>(x.groups), g, x.groups);
+      const uint8_t* const next = tiles.at[t] + T * tile_bytes_of<W>(x.groups);
+      prefetch_ahead<W, ahead_of<W, T>()>(tiles.at[t], next, g, x.groups);
     }
     if (W::kSuper && g % 8 == 0) spread.read(tiles.at, g);
     const UnpackedGroup<W> w(group, spread, g);

@@ -191,11 +191,11 @@ struct Coming {
 /// Groups that are prefetched ahead: more gain nothing, fewer wait for memory.
 constexpr int64_t kAhead = 8;
 
-/// Prefetches the group of a tile that is some groups ahead, or where the `next` tile begins.
-template <class W>
+/// Prefetches the group of a tile that is `Ahead` groups ahead, or where the `next` tile begins.
+template <class W, int64_t Ahead = kAhead>
 TAMIZ_ALWAYS_INLINE void prefetch_ahead(const uint8_t* tile, const uint8_t* next, int64_t g,
                                         int64_t groups) {
-  const int64_t ahead = g + kAhead;
+  const int64_t ahead = g + Ahead;
   const uint8_t* const later =
       ahead < groups ? tile + ahead * W::kGroupBytes : next + (ahead - groups) * W::kGroupBytes;
   for (int64_t i = 0; i < W::kGroupBytes; i += 64) prefetch_stream(later + i);
