@@ -10,7 +10,15 @@ from tamiz_exporters.mamba_config_fields import (
     MAMBA_FIELDS,
     NEMOTRON_H,
 )
-from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by, refused
+from tamiz_exporters.source_fields import (
+    Field,
+    Treatment,
+    no_effect,
+    obeyed,
+    obeyed_by,
+    refused,
+    required,
+)
 
 _ROTARY = "see the table of rotary embeddings"
 _WINDOWED = (
@@ -133,8 +141,8 @@ CONFIG_FIELDS: dict[str, Field] = {
     "norm_epsilon": obeyed("ε of the norms", only=("starcoder2",)),
     "layer_norm_eps": obeyed("ε of the norms", only=(*_COHERE, *_NEOX, "jais2", "phi", "stablelm")),
     "logit_scale": obeyed("factor on logits", only=_COHERE),
-    "use_parallel_block": refused("attention before feed-forward", True),
-    "use_gated_activation": refused("feed-forward blocks without a gate", True),
+    "use_parallel_block": required("attention before feed-forward"),
+    "use_gated_activation": required("feed-forward blocks without a gate"),
     "rotary_pct": obeyed("part of a head that rotates", only=(*_NEOX, "cohere2")),
     "rotary_emb_base": obeyed("another name of rope_theta", only=_NEOX),
     "attention_out_bias": refused("a bias of the output of attention"),
@@ -155,7 +163,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "linear_key_head_dim": obeyed("of a gated delta net", only=_DELTA),
     "linear_value_head_dim": obeyed("of a gated delta net", only=_DELTA),
     "linear_conv_kernel_dim": obeyed("tokens that a convolution mixes", only=_DELTA),
-    "attn_output_gate": refused("a gate on the output of attention", True),
+    "attn_output_gate": required("a gate on the output of attention"),
     **no_effect("the state of a gated delta net is float32", "mamba_ssm_dtype"),
     **no_effect(
         "layers that predict tokens further ahead are left out",
@@ -244,8 +252,8 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     "scoring_func": obeyed("softmax, or sigmoid from DeepSeek-V3 on", only=(*_DEEPSEEK, *_MINIMAX)),
     "num_dense_layers": obeyed("layers before the first with experts", only=("lfm2_moe",)),
-    "use_expert_bias": refused("routers without biases", True),
-    "use_routing_bias": refused("routers without biases", True),
+    "use_expert_bias": required("routers without biases"),
+    "use_routing_bias": required("routers without biases"),
     "shared_intermediate_size": refused("a shared expert"),
     "qk_norm_type": refused("other norms of queries and keys", "per_layer"),
     "rotary_dim": obeyed("elements of a head that rotate", only=_MINIMAX),

@@ -85,6 +85,11 @@ def refused(note: str, *harmless: Any) -> Field:
     return Field(Treatment.REFUSED, note, (*harmless, *_NOTHING))
 
 
+def required(note: str) -> Field:
+    """A flag that must be true where it is there: the exported graph lacks what false says."""
+    return Field(Treatment.REFUSED, note, (True, None))
+
+
 def no_effect(note: str, *names: str) -> dict[str, Field]:
     """Fields that change no result."""
     return dict.fromkeys(names, Field(Treatment.NO_EFFECT, note))

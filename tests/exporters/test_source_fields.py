@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from gguf.constants import Keys
 
-from kit import gemma4, streams, tiny_gguf, tiny_safetensors
+from kit import family_files, gemma4, streams, tiny_gguf, tiny_safetensors
 from kit.families import FAMILIES
-from kit.family_files import write_gguf as write_family
 from kit.mamba_gguf import write_gguf
 from kit.mambas import MAMBAS, random_mamba
 from tamiz.files.errors import TamizError
@@ -92,7 +91,7 @@ def test_a_model_obeys_no_other_keys_than_declared(tmp_path, architecture, monke
     shapes = {shape["architecture"]: shape for shape in MAMBAS.values()}
     families = {family.gguf: name for name, family in FAMILIES.items()}
     if architecture in families:
-        write_family(tmp_path / "tiny.gguf", families[architecture])
+        family_files.write_gguf(tmp_path / "tiny.gguf", families[architecture])
     elif architecture in shapes:
         write_gguf(tmp_path / "tiny.gguf", random_mamba(**shapes[architecture]))
     elif architecture == "gemma3n":
@@ -176,6 +175,15 @@ def test_one_number_listed_for_every_layer(tmp_path) -> None:
     file.metadata["llama.attention.head_count"] = numbers * [1, 2]
     with pytest.raises(TamizError, match=r"head_count: found \[4, 8\], expected one number in all"):
         GgufModel(file)
+
+
+@pytest.mark.parametrize("key", ["use_parallel_block", "use_gated_activation"])
+def test_a_flag_that_must_be_true_is_refused_where_it_is_false(tmp_path, key) -> None:
+    family_files.write_folder(tmp_path / "hf", "command r", **{key: True})
+    HfModel(tmp_path / "hf")
+    family_files.write_folder(tmp_path / "hf", "command r", **{key: False})
+    with pytest.raises(TamizError, match=f"{key}: found False, expected True or no such key"):
+        HfModel(tmp_path / "hf")
 
 
 def test_a_bias_that_the_configuration_denies_is_refused(tmp_path) -> None:
