@@ -199,8 +199,10 @@ def test_steps_that_choose_keys_are_the_same_after_waiting(
     engine.close()
 
 
-@pytest.mark.parametrize("name", ["lfm2", "qwen35", "granite4", "deepseek"])
-def test_states_and_latents_have_pages_and_drafts_too(
+@pytest.mark.parametrize(
+    "name", ["lfm2", "qwen35", "granite4", "deepseek", "gemma3n", "gemma4", "gemma4 moe"]
+)
+def test_all_kinds_of_layers_have_pages_and_drafts(
     name: str, plugins: Plugins, tmp_path: Path
 ) -> None:
     model = Model.load(build_model(tmp_path, *MODELS[name], plugins), 2)

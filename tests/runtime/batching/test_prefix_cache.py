@@ -34,7 +34,18 @@ def model(plugins: Plugins, tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.mark.parametrize(
-    "name", ["q4_1", "q8_0 kv-int8", "q4_1 window", "gemma2 kv-int8", "lfm2", "deepseek"]
+    "name",
+    [
+        "q4_1",
+        "q8_0 kv-int8",
+        "q4_1 window",
+        "gemma2 kv-int8",
+        "lfm2",
+        "deepseek",
+        "gemma3n",
+        "gemma4",
+        "gemma4 moe",
+    ],
 )
 def test_a_found_beginning_gives_the_bits_of_reading_it_again(
     name: str, plugins: Plugins, tmp_path: Path
