@@ -51,12 +51,17 @@ class Architecture:
         mamba: The selective state spaces of layers; None where there are none.
         hf_fused: In transformers, a layer's tensors that hold several weights → those weights.
         gguf_fused: Likewise in GGUF.
+        own_keys: Keys of ``config.json`` that others call another name: that name → its own.
+        turned: What the names of weights end with that transformers stores as ``[K, N]``.
+        positions: What transformers calls the table of positions; empty: there is none.
+        first_position: Row of the first position in that table.
         embedding: What transformers calls the embedding.
         head: What transformers calls the head.
         layers: What begins the names of layers there.
-        aliases: Fields of ``config.json`` that have another name than usual → the usual one.
         by_head: Whether a tensor of q, k and v has them there for one head of keys after the other.
         ffn_key: Width of the feed-forward block in ``config.json``.
+        ffn_factor: That width over the one of the residual stream where ``config.json`` says none;
+            0: it must say it.
         ffn_adjusted: Whether it is two thirds of that, unless ``config.json`` says otherwise.
         activation_key: Its activation there.
         gated_heads: See `decoder_weights.DecoderWeights`.
@@ -113,12 +118,16 @@ class Architecture:
     mamba: MambaTraits | None = None
     hf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gguf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own_keys: Mapping[str, str] = field(default_factory=dict)
+    turned: tuple[str, ...] = ()
+    positions: str = ""
+    first_position: int = 0
     embedding: str = "embed_tokens"
     head: str = "lm_head"
     layers: str = "layers"
-    aliases: Mapping[str, str] = field(default_factory=dict)
     by_head: bool = False
     ffn_key: str = "intermediate_size"
+    ffn_factor: int = 0
     ffn_adjusted: bool = False
     activation_key: str = "hidden_act"
     gated_heads: bool = False

@@ -28,6 +28,7 @@ from tamiz_exporters.mixture_traits import (
     MixtureTraits,
 )
 from tamiz_exporters.picture_architectures import with_pictures
+from tamiz_exporters.position_architectures import GPT_2, OPT
 
 #: Of feed-forward blocks without a gate.
 _UNGATED = {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"}
@@ -58,7 +59,7 @@ _GATED = LAYER | {
 }
 _GATED_IN_TRANSFORMERS = {"self_attn.output_gate": "self_attn.q_proj"}
 
-#: What sources call the soft caps of scores and of logits.
+#: What sources call the soft caps.
 SOFT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 
 _BITNET_2B = Architecture(
@@ -279,12 +280,13 @@ ARCHITECTURES = {
     ),
     "gemma3n": GEMMA_3N,
     "gemma4": GEMMA_4,
+    "gpt2": GPT_2,
     **HYBRIDS,
     **WITH_MEANS,
     **DENSE,
 }
 
-#: Text models of models that also read pictures are those of other architectures.
+#: Text models of models that also read pictures are those of others.
 ARCHITECTURES |= {
     "mistral3": ARCHITECTURES["llama"],
     "qwen2vl": ARCHITECTURES["qwen2"],
@@ -334,6 +336,7 @@ HF_ARCHITECTURES: dict[str, Architecture] = {
     **HF_DENSE,
     "bitnet": _BITNET_2B,
     "mixtral": WITH_EXPERTS["llama"],
+    "opt": OPT,
     "deepseek_v3": WITH_SIGMOIDS["deepseek2"],
     "glm4_moe_lite": replace(
         WITH_SIGMOIDS["deepseek2"],
@@ -348,6 +351,3 @@ HF_ARCHITECTURES: dict[str, Architecture] = {
 }
 
 HF_ARCHITECTURES |= with_pictures(HF_ARCHITECTURES)
-
-#: By `model_type`, where the configuration does not say that there are none.
-HF_WITH_EXPERTS = {each.model_type: each for each in HYBRIDS_WITH_EXPERTS.values()}

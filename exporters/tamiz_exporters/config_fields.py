@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from tamiz_exporters.gemma_config_fields import GEMMA_4, GEMMA_FIELDS, LAYER_INPUTS, STREAMS
 from tamiz_exporters.idle_config_fields import WITHOUT_EFFECT
+from tamiz_exporters.lfm2_config_fields import LFM2, LFM2_FIELDS
 from tamiz_exporters.mamba_config_fields import (
     FALCON_H1,
     GRANITE_HYBRID,
     MAMBA_FIELDS,
     NEMOTRON_H,
 )
+from tamiz_exporters.position_config_fields import POSITION_FIELDS
 from tamiz_exporters.source_fields import (
     Field,
     Treatment,
@@ -88,7 +90,6 @@ _BIASED = (
     NEMOTRON_H,
 )
 _GEMMA = ("gemma2", "gemma3_text")
-_LFM2 = ("lfm2", "lfm2_moe")
 _MINIMAX = ("minimax_m2",)
 _DELTA = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 _DELTA_MIXTURES = ("qwen3_5_moe_text", "qwen3_next")
@@ -130,16 +131,20 @@ CONFIG_FIELDS: dict[str, Field] = {
     "hidden_size": obeyed(),
     "intermediate_size": obeyed("a list is read if all layers have the same"),
     "num_hidden_layers": obeyed(),
+    "num_layers": obeyed("another name of num_hidden_layers", only=("exaone",)),
     "num_attention_heads": obeyed(),
     "num_key_value_heads": obeyed(),
     "head_dim": obeyed(),
     "rms_norm_eps": obeyed(),
     "norm_eps": obeyed(
         "another name of rms_norm_eps; of nemotron_h layer_norm_epsilon is read",
-        only=(*_LFM2, NEMOTRON_H, "nemotron"),
+        only=(*LFM2, NEMOTRON_H, "nemotron"),
     ),
     "norm_epsilon": obeyed("ε of the norms", only=("starcoder2",)),
-    "layer_norm_eps": obeyed("ε of the norms", only=(*_COHERE, *_NEOX, "jais2", "phi", "stablelm")),
+    **POSITION_FIELDS,
+    "layer_norm_eps": obeyed(
+        "ε of the norms", only=(*_COHERE, *_NEOX, "jais2", "opt", "phi", "stablelm")
+    ),
     "logit_scale": obeyed("factor on logits", only=_COHERE),
     "use_parallel_block": required("attention before feed-forward"),
     "use_gated_activation": required("feed-forward blocks without a gate"),
@@ -148,13 +153,6 @@ CONFIG_FIELDS: dict[str, Field] = {
     "attention_out_bias": refused("a bias of the output of attention"),
     "use_parallel_residual": obeyed("attention and feed-forward side by side", only=_NEOX),
     "qk_layernorm": refused("norms of queries and keys"),
-    "conv_L_cache": obeyed("tokens that a convolution mixes", only=_LFM2),
-    "conv_bias": refused("convolutions with biases"),
-    "full_attn_idxs": obeyed("layers that attend, where layer_types does not say it", only=_LFM2),
-    "block_ff_dim": obeyed("another name of intermediate_size", only=_LFM2),
-    "block_auto_adjust_ff_dim": obeyed("two thirds of the width, unless false", only=_LFM2),
-    "block_ffn_dim_multiplier": obeyed("of these two thirds", only=_LFM2),
-    "block_multiple_of": obeyed("what the width is rounded up to", only=_LFM2),
     "full_attention_interval": obeyed(
         "of so many layers the last attends, where layer_types does not say it", only=_DELTA
     ),
@@ -183,7 +181,6 @@ CONFIG_FIELDS: dict[str, Field] = {
     "partial_rotary_factor": obeyed(),
     "original_max_position_embeddings": obeyed("of Phi 3's longrope"),
     "tie_word_embeddings": obeyed(),
-    "tie_embedding": obeyed("another name of tie_word_embeddings", only=_LFM2),
     "attention_bias": obeyed_by(_BIASED, "false beside a bias is refused"),
     "mlp_bias": obeyed_by(
         [
@@ -316,5 +313,6 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     **WITHOUT_EFFECT,
     **GEMMA_FIELDS,
+    **LFM2_FIELDS,
     **MAMBA_FIELDS,
 }

@@ -14,10 +14,11 @@ of a latent of low rank (DeepSeek, `latent_graph`).
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
 feed-forward add to x (Gemma), in place of those of x (OLMo 2), a factor on the embedding (Gemma),
-soft caps c · tanh(u / c) of scores and logits (Gemma 2), layers that see a window of the last keys,
-layers without rotary embedding, a score of each head that joins the sum of its softmax, its *sink*
-(gpt-oss), a sigmoid of x that multiplies what attention gives (Qwen 3.5), norms that take the mean
-off (StarCoder 2), attention and feed-forward side by side:
+a table of positions that is added to it (GPT-2), soft caps c · tanh(u / c) of scores and logits
+(Gemma 2), layers that see a window of the last keys, layers without rotary embedding, a score of
+each head that joins the sum of its softmax, its *sink* (gpt-oss), a sigmoid of x that multiplies
+what attention gives (Qwen 3.5), norms that take the mean off (StarCoder 2), attention and
+feed-forward side by side:
 
     x       = x + (attention(norm(x)) + feed_forward(norm(x)))           (Command R, Phi-2)
 
@@ -50,6 +51,7 @@ from tamiz_exporters.mixer_graph import mixed, mixer_states
 from tamiz_exporters.rotary_graph import rotary_table, rotate
 
 OPSET = 18
+_POSITIONS = "/model/embed_positions"
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -134,6 +136,11 @@ class DecoderGraph(GraphBuilder):
     def begin(self, ids: ir.Value) -> ir.Value:
         """The embedding of the tokens; makes the tables and masks that the layers share."""
         x = self.times("/model/embed_tokens", self.embedding(ids), self.config.embedding_scale)
+        if self.has(_POSITIONS):
+            at = self.op(
+                "Gather", f"{_POSITIONS}/Gather", self.weight(_POSITIONS), self.position_ids
+            )
+            x = self.op("Add", f"{_POSITIONS}/Add", x, at)
         rotaries = dict.fromkeys(
             at.rotary for at in self.config.attentions if at.rotary is not None
         )

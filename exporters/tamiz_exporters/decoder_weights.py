@@ -64,6 +64,7 @@ class Names:
         mamba: How it names the weights of selective state spaces; None where no layer has any.
         streams: How it names the weights of several residual streams; None where there is one.
         inputs: How it names the weights of inputs of layers.
+        positions: The table of positions; empty: there is none.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -83,6 +84,7 @@ class Names:
     by_head: bool = False
     streams: StreamNames | None = None
     inputs: InputNames = GGUF_INPUTS
+    positions: str = ""
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -104,6 +106,8 @@ class DecoderWeights:
         norms_of_all_heads: Whether a norm of q or k is one of all its heads together.
         gated_heads: Whether the rows of q of each head are followed by those of the gate on what
             attention gives there.
+        first_position: Row of the first position in their table.
+        context: Longest sequence that the model was made for, in tokens.
         tied: Whether the head is the embedding, whatever the source holds; None: where it has none.
     """
 
@@ -118,6 +122,8 @@ class DecoderWeights:
     norms_from_one: bool = False
     norms_of_all_heads: bool = False
     gated_heads: bool = False
+    first_position: int = 0
+    context: int = 0
     tied: bool | None = None
 
     def find(self) -> list[Weight]:
@@ -159,6 +165,8 @@ class DecoderWeights:
         names, source, config, width = self.names, self.source, self.config, self.config.input_width
         embedding = find_tensor(source, names.embedding, (self.vocabulary, self.hidden))
         yield Weight("model.embed_tokens.weight", embedding, embedding=True)
+        if names.positions:
+            yield self._positions()
         streams = config.streams
         if streams is not None and names.streams is not None:
             yield from stream_weights(source, names.streams, streams)
@@ -186,12 +194,7 @@ class DecoderWeights:
                 name = f"{names.layer.format(layer)}.{names.sinks}"
                 sinks = find_tensor(source, name, (self.config.heads,))
                 yield Weight(f"model.layers.{layer}.self_attn.sinks", sinks)
-            if streams is not None and names.streams is not None:
-                at, target = names.layer.format(layer), f"model.layers.{layer}"
-                yield from layer_weights(source, names.streams, streams, at, target)
-            if width:
-                at, target = names.layer.format(layer), f"model.layers.{layer}"
-                yield from layer_input_weights(source, names.inputs, width, self.hidden, at, target)
+            yield from self._beside(layer)
             mixer = self.config.layers[layer]
             lacking = _lacking(config, mixer, mixed)
             yield from self._mixer(layer, mixer)
@@ -215,6 +218,25 @@ class DecoderWeights:
                     bias = find_tensor(source, f"{name}.bias", stored_shape[:1])
                     yield Weight(f"{target}.bias", bias, rows)
         yield from self._last()
+
+    def _positions(self) -> Weight:
+        """The table of positions, ``[context, H]``."""
+        first = self.first_position
+        rows = (first + self.context, self.hidden)
+        table = find_tensor(self.source, self.names.positions, rows)
+        shown = np.arange(first, rows[0]) if first else None
+        target = "model.embed_positions.weight"
+        return Weight(target, table, shown, embedding=True, packable=False)
+
+    def _beside(self, layer: int) -> Iterator[Weight]:
+        """The weights of a layer for several residual streams, and for its input."""
+        names, streams, width = self.names, self.config.streams, self.config.input_width
+        at, target = names.layer.format(layer), f"model.layers.{layer}"
+        if streams is not None and names.streams is not None:
+            yield from layer_weights(self.source, names.streams, streams, at, target)
+        if width:
+            sizes = width, self.hidden
+            yield from layer_input_weights(self.source, names.inputs, *sizes, at, target)
 
     def _last(self) -> Iterator[Weight]:
         """The last norm, and the head."""

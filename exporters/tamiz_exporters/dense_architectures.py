@@ -45,10 +45,10 @@ DENSE = {
         last_norm=("ln_f", "output_norm"),
         embedding="wte",
         layers="h",
-        aliases={
-            "num_layers": "num_hidden_layers",
-            "activation_function": "hidden_act",
-            "layer_norm_epsilon": "rms_norm_eps",
+        own_keys={
+            "num_hidden_layers": "num_layers",
+            "hidden_act": "activation_function",
+            "rms_norm_eps": "layer_norm_epsilon",
         },
         rope_base=500000.0,
     ),

@@ -71,12 +71,12 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
         out["layer_types"] = [
             "sliding_attention" if layer.window else "full_attention" for layer in config.attentions
         ]
-    return (
-        out
-        | _convolutions(model)
+    out |= (
+        _convolutions(model)
         | hf_delta_fields(config.layers)
         | hf_mamba_fields(config.layers, model.traits.mamba, config.experts is not None)
     )
+    return out | {own: out[key] for key, own in model.traits.own_keys.items()}
 
 
 def _gemma(model: GgufModel) -> dict[str, Any]:

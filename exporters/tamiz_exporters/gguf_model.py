@@ -110,7 +110,7 @@ class GgufModel:
             scale = (latent.nope + latent.rope) ** -0.5 * self.rope.stretch
         if len(layers) == _SCALED_BY_HIDDEN.get(self.architecture):
             scale = (self.hidden / heads) ** -0.5
-        score_cap, logit_cap = self._soft_caps()
+        score_cap, logit_cap = map(of.number, SOFT_CAPS, self.traits.soft_caps or (0.0, 0.0))
         self.config = DecoderConfig(
             heads=heads,
             kv_heads=kv_heads,
@@ -152,6 +152,7 @@ class GgufModel:
             None if self.traits.delta is None else self.traits.delta.gguf,
             GGUF_MAMBA,
             streams=GGUF_STREAMS,
+            positions="position_embd.weight" if self.traits.positions else "",
             ignored=_ROTARY,
             beside=self._beside(),
         )
@@ -163,6 +164,7 @@ class GgufModel:
             self.ffn,
             self.vocabulary,
             self.architecture,
+            context=self.context,
             rotary_pairs=self.rope.dimensions if self.traits.pairs else 0,
             norms_of_all_heads=self.traits.norms_of_all_heads,
             gated_heads=self.traits.gated_heads,
@@ -361,7 +363,7 @@ class GgufModel:
                 layers.append(self._other_mixer())
                 continue
             narrow = narrow and window > 0
-            turns = not traits.no_rope_every or number % traits.no_rope_every
+            turns = not traits.positions and number % (traits.no_rope_every or count + 1)
             turns = narrow if traits.turns_in_windows and window else turns
             seen = window if narrow and window < self.context else 0
             of_layer = (local if narrow else rotary) if turns else None
@@ -395,9 +397,3 @@ class GgufModel:
         if listed is not None:
             every = self.of.positive(key)
         return [not every or number % every != 0 for number in range(1, count + 1)]
-
-    def _soft_caps(self) -> tuple[float, float]:
-        """The soft caps of scores and of logits; 0 for none."""
-        defaults = self.traits.soft_caps or (0.0, 0.0)
-        scores, logits = map(self.of.number, SOFT_CAPS, defaults)
-        return scores, logits

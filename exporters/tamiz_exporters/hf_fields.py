@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,11 +23,13 @@ class Fields:
         path: The file.
         values: The object.
         within: What the names of its keys begin with in messages, such as ``rope_scaling.``.
+        own: What the file calls keys that have another name here, for messages.
     """
 
     path: Path
     values: Mapping[str, Any]
     within: str = ""
+    own: Mapping[str, str] = field(default_factory=dict)
 
     def given(self, key: str) -> Any:
         """A value of any type; None where the key is absent."""
@@ -169,9 +171,30 @@ class Fields:
         values = obeyed_fields(self.path, kind, self.values, table, refuse, self.within)
         return replace(self, values=values)
 
+    def renamed(self, names: Mapping[str, str]) -> Fields:
+        """The same values under the names that most models have.
+
+        Args:
+            names: Usual name → what this kind of model calls it.
+
+        Raises:
+            TamizError: A key has both names, with values that differ.
+        """
+        values, own = dict(self.values), {}
+        for usual, name in names.items():
+            value, other = values.pop(name, None), values.get(usual)
+            if value is None and other is not None:
+                continue
+            if other not in (None, value):
+                self.reject(name, value, f"{other}, as {usual}")
+            own[usual] = name
+            if value is not None:
+                values[usual] = value
+        return replace(self, values=values, own=own)
+
     def reject(self, key: str, found: Any, expected: str) -> NoReturn:
         """Raises the TamizError that says what is wrong with a key."""
-        fail(self.path, f"{self.within}{key}", found, expected)
+        fail(self.path, f"{self.within}{self.own.get(key, key)}", found, expected)
 
     def _value(self, key: str, default: Any, expected: str) -> Any:
         value = self.given(key)

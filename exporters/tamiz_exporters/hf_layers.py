@@ -115,7 +115,7 @@ def turning(of: Fields, traits: Architecture, count: int) -> list[bool]:
         TamizError: The configuration names something else.
     """
     if not traits.no_rope_every:
-        return [True] * count
+        return [not traits.positions] * count
     given = of.given("no_rope_layers")
     if given is None:
         every = of.positive("no_rope_layer_interval", traits.no_rope_every)
@@ -156,8 +156,14 @@ def windows(of: Fields, traits: Architecture, count: int) -> list[int]:
     return [0] * count
 
 
-def widths(of: Fields, traits: Architecture, config: DecoderConfig) -> list[int]:
+def widths(of: Fields, traits: Architecture, config: DecoderConfig, hidden: int) -> list[int]:
     """Width of the feed-forward block of each layer.
+
+    Args:
+        of: The configuration.
+        traits: The architecture.
+        config: The decoder's shape.
+        hidden: Width of the residual stream.
 
     Raises:
         TamizError: A value is missing or absurd.
@@ -169,7 +175,8 @@ def widths(of: Fields, traits: Architecture, config: DecoderConfig) -> list[int]
         return [_adjusted(of)] * layers
     mixed = config.experts is not None and len(config.experts.layers) == layers
     # A model of experts alone need not say it.
-    width = of.uniform(traits.ffn_key, 1 if mixed and not traits.wide_heads else None)
+    usual = hidden * traits.ffn_factor or None
+    width = of.uniform(traits.ffn_key, 1 if mixed and not traits.wide_heads else usual)
     if not (traits.wide_heads and of.flag("use_double_wide_mlp")):
         return [width] * layers
     return [width * (1 + (attention.shares is not None)) for attention in config.attentions]

@@ -13,7 +13,6 @@ from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES, chosen_activation
 from tamiz_exporters.architectures import SOFT_CAPS
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
-from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
     Experts,
@@ -40,20 +39,21 @@ from tamiz_exporters.stored_tensor import Source, find_tensor
 from tamiz_exporters.stream_fields import hf_stream_shape
 from tamiz_exporters.stream_weights import hf_streams
 from tamiz_exporters.ternary_source import with_levels
+from tamiz_exporters.turned_source import TurnedSource
 
 #: What begins the names of a decoder's weights: of a model with its head, without it, of one that
 #: also reads pictures, and as Nemotron-H was published.
 _PREFIXES = (
     *("model.", "", "model.language_model.", "language_model.model.", "model.text_model."),
-    *("backbone.", "gpt_neox.", "transformer."),
+    *("backbone.", "gpt_neox.", "transformer.", "model.decoder."),
 )
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
 _BESIDE = (
     r"mtp\.|(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|connector|audio_tower"
     r"|embed_vision|embed_audio)\."
 )
-#: Frequencies that old versions of transformers stored.
-_ROTARY = r".*\.rotary_emb\.inv_freq"
+#: Frequencies and masks that old versions of transformers stored.
+_ROTARY = r".*\.(rotary_emb\.inv_freq|attn\.(masked_)?bias)"
 _HEAD, _SCORE = "lm_head.weight", "score.weight"
 _MOST_LAYERS = 10_000
 _PARALLEL = "use_parallel_residual"
@@ -91,14 +91,8 @@ class HfModel:
         embedding = f"{self._traits.embedding}.weight"
         named = (p for p in _PREFIXES if f"{p}{embedding}" in self.folder.tensors)
         self._prefix = next(named, _PREFIXES[0])
-        self._of = of = text_fields(written, self._traits).obeyed(
-            self._traits.model_type, CONFIG_FIELDS
-        )
-        self.folder = with_levels(self.folder, of, self._traits.mixture)
-        mixture = self._traits.mixture
-        if mixture is not None and mixture.turned:
-            parts = mixture.names.parts.values()
-            self.folder = ExpertSource(self.folder, parts)
+        self._of = of = text_fields(written, self._traits)
+        self.folder = self._as_others()
         score_cap, logit_cap = self._soft_caps()
         self._hidden = of.positive("hidden_size")
         heads = of.positive("num_attention_heads") if self._traits.attends else 0
@@ -186,6 +180,7 @@ class HfModel:
             self._traits.by_head,
             hf_streams(prefix) if self._traits.streams else None,
             hf_inputs(prefix),
+            f"{prefix}{self._traits.positions}.weight" if self._traits.positions else "",
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )
@@ -194,12 +189,14 @@ class HfModel:
             names,
             self.config,
             self._hidden,
-            widths(self._of, self._traits, self.config),
+            widths(self._of, self._traits, self.config, self._hidden),
             self._of.positive("vocab_size"),
             self._traits.model_type,
             norms_from_one=self._traits.norms_from_one,
             norms_of_all_heads=self._traits.norms_of_all_heads,
             gated_heads=self._traits.gated_heads,
+            first_position=self._traits.first_position,
+            context=self.context,
             rotary_pairs=self._rope.dimensions if self._traits.pairs_everywhere else 0,
             tied=self._tied() if head else True,
         )
@@ -230,6 +227,16 @@ class HfModel:
         weight = find_tensor(self.folder, name, (vocabulary, self._hidden))
         return score_weight(weight, tokens, 1 / self.config.logit_divisor)
 
+    def _as_others(self) -> Source:
+        """The folder with the names and the layout that other architectures have."""
+        mixture = self._traits.mixture
+        folder = with_levels(self.folder, self._of, mixture)
+        if self._traits.turned:
+            folder = TurnedSource(folder, self._traits.turned)
+        if mixture is not None and mixture.turned:
+            folder = ExpertSource(folder, mixture.names.parts.values())
+        return folder
+
     def _gemma(self, layers: int) -> dict[str, Any]:
         """The residual streams, where there are several, and inputs of layers."""
         of, traits = self._of, self._traits
@@ -254,8 +261,8 @@ class HfModel:
         if mixture is None or experts is None:
             return None
         if mixture.stacked is not None:
-            first = f"{self._prefix}layers.{min(experts.layers)}.{mixture.stacked.parts[DOWN]}"
-            if first in self.folder.tensors:
+            layer, part = min(experts.layers), mixture.stacked.parts[DOWN]
+            if f"{self._prefix}{self._traits.layers}.{layer}.{part}" in self.folder.tensors:
                 return mixture.stacked
         return mixture.names
 
@@ -264,7 +271,7 @@ class HfModel:
         count, further = len(self.config.layers), self._of.given("num_nextn_predict_layers")
         further = 0 if further is None else self._of.whole("num_nextn_predict_layers")
         numbers = "|".join(str(count + number) for number in range(min(further, _MOST_LAYERS)))
-        layers = rf"{re.escape(self._prefix)}layers\.({numbers or '(?!)'})\."
+        layers = rf"{re.escape(self._prefix)}{self._traits.layers}\.({numbers or '(?!)'})\."
         return re.compile(f"{layers}|{_BESIDE}")
 
     def _tied(self) -> bool | None:
@@ -326,7 +333,7 @@ class HfModel:
 
     def _check_biases(self) -> None:
         """Refuses biases that the configuration denies: transformers leaves them out."""
-        layer = f"{self._prefix}layers.0."
+        layer = f"{self._prefix}{self._traits.layers}.0."
         for key, part in _BIASES:
             if self._of.flag(key) is False and f"{layer}{part}.bias" in self.folder.tensors:
                 self._of.reject(key, False, f"true, as {layer}{part} has a bias")

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tamiz_exporters.architecture import Architecture
-from tamiz_exporters.architectures import HF_ARCHITECTURES, HF_WITH_EXPERTS
+from tamiz_exporters.architectures import HF_ARCHITECTURES
+from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.gemma_architectures import GEMMA_4_MOE
 from tamiz_exporters.hf_fields import Fields
+from tamiz_exporters.hybrid_architectures import HYBRIDS_WITH_EXPERTS
 
+#: By `model_type`, where the configuration does not say that there are no experts.
+_WITH_EXPERTS = {each.model_type: each for each in HYBRIDS_WITH_EXPERTS.values()}
 #: The part that describes the text model, where a model also reads pictures.
 TEXT_CONFIG = "text_config"
 
@@ -22,8 +26,8 @@ def read_traits(of: Fields) -> Architecture:
     kind = of.text("model_type", "")
     if kind not in HF_ARCHITECTURES:
         of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
-    if kind in HF_WITH_EXPERTS and of.given("num_local_experts") != 0:
-        return HF_WITH_EXPERTS[kind]
+    if kind in _WITH_EXPERTS and of.given("num_local_experts") != 0:
+        return _WITH_EXPERTS[kind]
     traits = HF_ARCHITECTURES[kind]
     if traits.wide_heads and (of.group(TEXT_CONFIG) or of).flag("enable_moe_block"):
         return replace(GEMMA_4_MOE, model_class=traits.model_class)
@@ -31,33 +35,29 @@ def read_traits(of: Fields) -> Architecture:
 
 
 def text_fields(of: Fields, traits: Architecture) -> Fields:
-    """The fields of the text model: all of them, or those of a part.
+    """The fields of the text model that are obeyed, under the names that most models have.
 
     Args:
         of: All fields.
         traits: The architecture.
 
     Raises:
-        TamizError: The part is a text model of another kind than this architecture has, or a field
-            and another name of it disagree.
+        TamizError: A part is a text model of another kind than this architecture has, a field is
+            refused, or it and another name of it disagree.
     """
+    obeyed = _of_text(of, traits).obeyed(traits.model_type, CONFIG_FIELDS)
+    fields = obeyed.renamed(traits.own_keys)
+    return replace(fields, values={**traits.defaults, **fields.values})
+
+
+def _of_text(of: Fields, traits: Architecture) -> Fields:
+    """The fields of the text model: all of them, or those of a part."""
     if (inner := of.group(TEXT_CONFIG)) is None:
-        return _by_usual_names(of, traits)
+        return of
     whole = of.text("model_type", "")
     known = dict.fromkeys((traits.model_type, whole, f"{whole}_text"))
     if (kind := inner.text("model_type", traits.model_type)) not in known:
         inner.reject("model_type", kind, f"one of {', '.join(known)}")
     tied = of.given("tie_word_embeddings")
     beside = {} if tied is None else {"tie_word_embeddings": tied}
-    return replace(inner, values={**traits.defaults, **beside, **inner.values})
-
-
-def _by_usual_names(of: Fields, traits: Architecture) -> Fields:
-    """The fields under the names that most architectures have."""
-    values = dict(of.values)
-    for other, usual in traits.aliases.items():
-        if (value := values.pop(other, None)) is None:
-            continue
-        if values.setdefault(usual, value) != value:
-            of.reject(other, value, f"{values[usual]}, as {usual}")
-    return replace(of, values=values)
+    return replace(inner, values={**beside, **inner.values})

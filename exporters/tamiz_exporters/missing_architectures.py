@@ -10,7 +10,6 @@ MISSING = {
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
-    **dict.fromkeys(("gpt2", "opt"), "a table of positions"),
     "bloom": "a bias by distance (ALiBi)",
     "falcon": "queries, keys and values grouped in one tensor",
 }

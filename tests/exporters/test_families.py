@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -69,7 +70,8 @@ def test_a_folder_decodes_as_in_transformers(tmp_path: Path, plugins: Plugins, n
 def test_a_gguf_decodes_as_in_llama_cpp(tmp_path: Path, plugins: Plugins, name: str) -> None:
     write_gguf(tmp_path / "tiny.gguf", name)
     bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32")
-    gelu = FAMILIES[name].config.get("hidden_act", "silu").startswith("gelu")
+    fields = {"hidden_act": "silu", **FAMILIES[name].config}
+    gelu = fields.get("activation_function", fields["hidden_act"]).startswith("gelu")
     bound = WITH_GELU if gelu else WITH_SECTIONS if name == "qwen 2.5 vl" else RELATIVE_ERROR
     reference = REFERENCES["llama.cpp"].get(name) or REFERENCES["transformers"][name]
     check(bundle.path, reference, bound)
@@ -140,6 +142,23 @@ def test_a_built_model_has_equal_bits_in_every_cut_and_batch(
     for member, count in zip(members, (5, 64, 149), strict=True):
         assert member.logits is not None
         np.testing.assert_array_equal(member.logits, steps[count - 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("gpt 2", {"n_embd": -1, "hidden_size": None}, "n_embd: found -1, expected a positive"),
+        ("gpt 2", {"n_layer": None, "num_hidden_layers": None}, "n_layer: found nothing"),
+        ("gpt 2", {"n_layer": None, "num_hidden_layers": -1}, "num_hidden_layers: found -1"),
+        ("exaone 3.5", {"layer_norm_epsilon": "no"}, "layer_norm_epsilon: found no, expected"),
+    ],
+)
+def test_messages_name_the_key_that_the_file_has(
+    tmp_path: Path, name: str, changes: dict[str, Any], message: str
+) -> None:
+    write_folder(tmp_path / "hf", name, **changes)
+    with pytest.raises(TamizError, match=f"config.json: {message}"):
+        HfModel(tmp_path / "hf")
 
 
 def test_two_names_of_a_field_must_agree(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from kit.family_shapes import (
     norms,
 )
 from kit.picture_families import PICTURES
+from kit.position_families import WITH_POSITIONS
 
 _OLMO: Shapes = {
     **QKV,
@@ -107,6 +108,7 @@ _NEOX_FIELDS = {
 FAMILIES = {
     **PICTURES,
     **DENSE,
+    **WITH_POSITIONS,
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, ENDS),
     "olmo 3": Family(
         "Olmo3ForCausalLM",

@@ -78,7 +78,7 @@ def tensors(family: Family) -> dict[str, Array]:
         shapes |= {f"{at}.{name}": shape for name, shape in family.layer.items()}
 
     def values(name: str, shape: tuple[int, ...]) -> Array:
-        norm = "norm" in name and name.endswith(".weight")
+        norm = ("norm" in name or ".ln_" in name) and name.endswith(".weight")
         near = float(norm and not family.from_one)
         scale = 0.6 if "embed" in name else 0.15
         return (near + random.standard_normal(shape) * scale).astype(np.float32)
@@ -171,6 +171,8 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
     for name, values in _parts(tensors(family)):
         if "query_key_value" in name:  # of each head
             values = values.reshape(HEADS, 3, HEAD_DIM, -1).swapaxes(0, 1).reshape(values.shape)
+        if family.turned and re.search(r"\.c_(attn|proj|fc)\.weight$", name):
+            values = values.T
         if family.pairs and re.search(r"\.[qk]_proj\.", name):
             values = interleave(shape, values)
         if family.from_one and name.endswith("norm.weight"):

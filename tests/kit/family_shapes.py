@@ -29,9 +29,10 @@ class Family:
         seed: Of its weights. llama.cpp looks GELU up in a table of float16, so near ties of two
             tokens may turn.
         prefix: What begins the names of tensors in place of ``model.``.
-        layers: What begins the names of layers there.
+        layers: What begins the names of layers, behind that.
         from_one: Whether weights of norms are stored less 1.
         without: Usual fields that its ``config.json`` lacks.
+        turned: Whether transformers stores the matrices of layers as ``[K, N]``.
         factors: What longrope divides frequencies by, in a tensor of its own; empty for none.
         pairs: Whether GGUF has rotary pairs of q and k as neighbours.
         whole: Fields around the ``text_config`` of a model that also reads pictures.
@@ -51,6 +52,7 @@ class Family:
     layers: str = "layers"
     from_one: bool = False
     without: tuple[str, ...] = ()
+    turned: bool = False
     factors: tuple[float, ...] = ()
 
 

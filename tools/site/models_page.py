@@ -133,9 +133,11 @@ def rows() -> list[list[str]]:
 
 
 def _lack(family: _Family, read: tuple[bool, bool]) -> str:
-    """Why a family is not read, or not from safetensors."""
+    """Why a family is not read, or only one of its two kinds of files."""
     if all(read):
         return ""
+    if read[1] and not family.gguf:
+        return "llama.cpp has no such files"
     if read[0]:
         return "the configuration of a model that also reads pictures"
     return MISSING.get(family.gguf, "") or MISSING[family.model_type]
