@@ -10,7 +10,9 @@ hidden state over the tokens. Every model is compared with float32: by the cosin
 by how many texts have the same nearest other text. ``cos`` is the mean, ``cos_p05`` the 5 %
 quantile. With --openvino (needs openvino and nncf) OpenVINO takes part. All models run interleaved;
 ``speed`` is the median ratio to float32 within a round, above 1 is faster, and ``speed_range`` its
-quartiles. Finished models in --work are used again.
+quartiles. ``mixed_ms`` and ``mixed_speed`` are those of --mixed paragraphs of the text: tokenised
+one by one, sorted by length, 32 in a run, as sentence-transformers does it. Built models run them
+without padding. Finished models in --work are used again.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ from benchmarks.engines.openvino_encoder import CALIBRATED, OpenVinoEncoder
 from benchmarks.quality.quantisers import Maker, weight_bytes
 from tamiz.evaluation.embeddings import Texts, closeness, read_texts
 from tamiz.files.bundle import Bundle, Source, write_manifest
+from tamiz.files.errors import TamizError
+from tamiz.inference.embedding_model import EmbeddingModel
+from tamiz.inference.text_batches import TextSpeed, in_batches
 from tamiz.runtime.embedding.encoder import Encoder, Float32
 from tamiz.runtime.session import load_session
 
@@ -39,6 +44,8 @@ FLOAT32 = "float32"
 ONNX_RUNTIME_INT8 = "ONNX Runtime quantize_dynamic int8"
 #: Rounds in which every model runs once, and seconds between models: thread pools spin for a while.
 ROUNDS, PAUSE = 9, 0.05
+#: Rounds of mixed texts, texts of a run of them, and the least characters of a paragraph.
+MIXED_ROUNDS, MIXED_BATCH, LEAST_CHARACTERS = 5, 32, 20
 
 
 @click.command()
@@ -61,6 +68,7 @@ ROUNDS, PAUSE = 9, 0.05
 @click.option("--length", default=128, show_default=True, help="Tokens of a text.")
 @click.option("--batch", default=8, show_default=True)
 @click.option("--threads", default=2, show_default=True)
+@click.option("--mixed", default=64, show_default=True, help="Paragraphs; 0 leaves them out.")
 @click.option("--openvino", is_flag=True, help="Compare with OpenVINO, too.")
 @click.option(
     "--fitted-on",
@@ -81,6 +89,7 @@ def main(
     length: int,
     batch: int,
     threads: int,
+    mixed: int,
     openvino: bool,
     fitted_on: Path | None,
     output: Path | None,
@@ -102,12 +111,15 @@ def main(
     found: dict[str, dict[str, Any]] = {
         name: {"mb": round(weight_bytes(path) / 1e6, 1)} for name, path in (paths | others).items()
     }
-    compare(found, paths, read, batch, threads, others)
+    models = load(paths, others, threads)
+    compare(found, models, read, batch)
+    if mixed:
+        compare_mixed(found, models, paragraphs(text, mixed))
     click.echo(table(found))
     if output is not None:
         settings = {"model": reference.name, "text": text.name, "texts": texts, "length": length}
         versions = record.versions(openvino_encoder.DISTRIBUTIONS) if openvino else {}
-        settings["batch"] = batch
+        settings |= {"batch": batch, "mixed": mixed}
         record.write(output, "encoders", found, settings=settings, peers=versions)
 
 
@@ -169,27 +181,31 @@ def dynamically_quantized(reference: Path, work: Path, per_channel: bool) -> Pat
     return folder
 
 
+def load(paths: Mapping[str, Path], others: Mapping[str, Path], threads: int) -> dict[str, Any]:
+    """The models by name.
+
+    Args:
+        paths: Bundles.
+        others: Folders of models in OpenVINO.
+        threads: Threads of a run.
+    """
+    models: dict[str, Any] = {name: encoder(path, threads) for name, path in paths.items()}
+    for name, folder in others.items():
+        models[name] = OpenVinoEncoder(folder, models[FLOAT32], threads)
+    return models
+
+
 def compare(
-    found: dict[str, dict[str, Any]],
-    paths: dict[str, Path],
-    texts: Texts,
-    batch: int,
-    threads: int,
-    others: Mapping[str, Path] | None = None,
+    found: dict[str, dict[str, Any]], models: Mapping[str, Any], texts: Texts, batch: int
 ) -> None:
     """Adds the quality and the speed of every model to what is known of it.
 
     Args:
         found: What is known, by name.
-        paths: Bundles.
+        models: The models, by name.
         texts: Token ids.
         batch: Texts of a run.
-        threads: Threads of a run.
-        others: Folders of models in OpenVINO.
     """
-    models: dict[str, Any] = {name: encoder(path, threads) for name, path in paths.items()}
-    for name, folder in (others or {}).items():
-        models[name] = OpenVinoEncoder(folder, models[FLOAT32], threads)
     reference = embed(models[FLOAT32], texts, batch)
     for name, model in models.items():
         told = closeness(reference, embed(model, texts, batch))
@@ -209,6 +225,53 @@ def compare(
         milliseconds = 1e3 * statistics.median(spent)
         found[name] |= {"ms": round(milliseconds, 1), "speed": round(median, 3)}
         found[name]["speed_range"] = [round(low, 3), round(high, 3)]
+
+
+def paragraphs(path: Path, count: int) -> list[str]:
+    """Paragraphs of a file, evenly spread.
+
+    Raises:
+        TamizError: The file has too few.
+    """
+    lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
+    known = [line for line in lines if len(line) >= LEAST_CHARACTERS]
+    if len(known) < count:
+        raise TamizError(f"{path}: found {len(known)} paragraphs, expected {count}; try --mixed=0")
+    return known[:: len(known) // count][:count]
+
+
+def compare_mixed(
+    found: dict[str, dict[str, Any]], models: Mapping[str, Any], texts: Sequence[str]
+) -> None:
+    """Adds the speed with texts of different lengths to what is known of every model.
+
+    Args:
+        found: What is known, by name.
+        models: The models, by name.
+        texts: The texts.
+    """
+    reader = EmbeddingModel(models[FLOAT32])
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for number in range(MIXED_ROUNDS + 1):  # the first one does not count
+        for name, model in models.items():
+            time.sleep(PAUSE)
+            begin = time.perf_counter()
+            embed_mixed(model, reader, texts)
+            if number:
+                seconds[name].append(time.perf_counter() - begin)
+    for name, spent in seconds.items():
+        ratios = [a / b for a, b in zip(seconds[FLOAT32], spent, strict=True)]
+        found[name] |= {"mixed_ms": round(1e3 * statistics.median(spent), 1)}
+        found[name] |= {"mixed_speed": round(statistics.median(ratios), 3)}
+
+
+def embed_mixed(
+    model: Encoder | OpenVinoEncoder, reader: EmbeddingModel, texts: Sequence[str]
+) -> None:
+    """Embeds texts; `reader` tokenises them for every model."""
+    rows = [reader.encode(text) for text in texts]
+    for chosen in in_batches([len(row) for row in rows], MIXED_BATCH, None, TextSpeed()):
+        model.encode([rows[number] for number in chosen])
 
 
 def embed(model: Encoder | OpenVinoEncoder, texts: Texts, batch: int) -> Float32:

@@ -29,8 +29,9 @@ limit: `serve` has inputs of 8 bits and the weights of its source."""
 _ENCODERS = """\
 Every model is compared with float32. The cosine is that of embeddings, its mean and its 5 %
 quantile over texts. A text agrees where its nearest other text is the same. Speed is that of a
-batch, times float32, with the quartiles over rounds. "tamiz chosen" has a format for each site,
-within a limit of cosine on the calibration's text (`python -m benchmarks encoders`)."""
+batch, times float32, with the quartiles over rounds. A last pair of columns has paragraphs of
+different lengths, 32 in a run, with tokenising. "tamiz chosen" has a format for each site, within a
+limit of cosine on the calibration's text (`python -m benchmarks encoders`)."""
 _RETRIEVAL = """\
 Queries are titles of articles and of their sections; the body below the titles is the relevant
 passage. Pairs of sentences are ordered by how near they stand in the text; ρ compares this order
@@ -81,10 +82,12 @@ def encoders_section(all_stored: list[Stored]) -> list[str]:
             agree = f"{100 * row['same_nearest']:.1f}"
             speeds = [number(row["ms"]), number(row["speed"])]
             spread = " to ".join(map(number, row["speed_range"]))
-            rows.append([name, number(row["mb"]), *cosines, agree, *speeds, spread])
+            mixed = [number(row[key]) for key in ("mixed_ms", "mixed_speed") if key in row]
+            rows.append([name, number(row["mb"]), *cosines, agree, *speeds, spread, *mixed])
+        mixed_head = [f"{settings['mixed']} texts, ms", "speed"] if settings.get("mixed") else []
         size = f"{settings['batch']} × {settings['length']} tokens"
         note = f"{settings['texts']} texts; a batch has {size}. {origin(stored)}"
-        parts += [f"### {stored.title}: encoder", table(head, rows), note]
+        parts += [f"### {stored.title}: encoder", table(head + mixed_head, rows), note]
     return parts
 
 
