@@ -6,7 +6,8 @@ candidate is predicted as
 
     loss ≈ F · Σ (share of the weights) · (1 − cos²)        over the sites that keep their technique
 
-with F = 50 at first (measured: 35 to 60), and the last trial's own F later.
+with F = 50 at first (measured: 35 to 60), and the last trial's own F later. Where a fit measures no
+damage, such as that of inputs of 8 bits, nothing is predicted first: the first trial has all sites.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class BackOff(TrialSearch[list[Decision]]):
         self._factor = _FACTOR
 
     def first(self) -> float:
-        """See `TrialSearch`."""
-        return self.aim()
+        """As many as the prediction allows; all where there is none."""
+        known = all(_measured(self._decisions[i].accepted) is not None for i in self._worst)
+        return self.aim() if known else float(len(self._worst))
 
     def aim(self) -> float:
         """As many as the prediction allows, and none in the last trial where no other one holds."""
@@ -136,15 +138,22 @@ def _back_off(decisions: Sequence[Decision], indices: Sequence[int]) -> list[Dec
 
 
 def _damage(attempt: Attempt | None) -> float:
-    """1 − cos² of a fit; without a cosine rel_l2² of the weight or output, at most 1; 1 where
+    """The damage of a fit; 1 where nothing was measured."""
+    measured = _measured(attempt)
+    return 1.0 if measured is None else measured
+
+
+def _measured(attempt: Attempt | None) -> float | None:
+    """1 − cos² of a fit; without a cosine rel_l2² of the weight or output, at most 1; None where
     nothing was measured."""
     if attempt is None:
         return 0.0
     cosine = attempt.verdict.mean
-    if cosine is None:
-        metrics = attempt.metrics
-        return min(1.0, metrics.get("rel_l2", metrics.get("output_rel_l2", 1.0)) ** 2)
-    return max(0.0, 1.0 - cosine * cosine)
+    if cosine is not None:
+        return max(0.0, 1.0 - cosine * cosine)
+    metrics = attempt.metrics
+    distance = metrics.get("rel_l2", metrics.get("output_rel_l2"))
+    return None if distance is None else min(1.0, distance**2)
 
 
 def _share(decisions: Sequence[Decision], index: int) -> float:

@@ -52,6 +52,7 @@ def test_inputs_have_8_bits_by_default(encoder: Path, plugins: Plugins, tmp_path
     assert report.gate.min_cosine == recipes()["embed"].min_cosine == 0.999
     assert report.gate.result is not None
     assert report.gate.result.cosine >= 0.999
+    assert len(report.gate.trials) == 1, "what inputs lose is not predicted: all are tried first"
 
 
 def test_where_the_cosine_is_too_small_sites_keep_16_bits(
