@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tamiz import api
-from tamiz_state_pack import kv_filter, popcount, zero_mask
+from tamiz_state_pack import kv_filter, popcount, signs, zero_mask
 from tamiz_state_pack.kv_config import StatePackConfig
 
 STATE_PACK = api.Technique.of(
@@ -73,7 +73,32 @@ STATE_PACK_MASK = api.Technique.of(
     api.Planning(effect=zero_mask.effect),
 )
 
-tamiz_techniques = api.offer(STATE_PACK, STATE_PACK_MLP, STATE_PACK_MASK)
+STATE_PACK_SIGNS = api.Technique.of(
+    api.Identity(
+        name="state-pack-signs",
+        summary="Predicts from signs which gates a ReLU closes, and computes the others only.",
+        config=signs.SignsConfig,
+        standing=api.Standing.SITUATIONAL,
+        pays="With state-pack-mask, gates with a ReLU whose zeros signs predict; see its page.",
+    ),
+    api.Where(site_kinds={api.SiteKind.LINEAR}, tensors={"ffn_gate"}),
+    # No product leaves both inputs and outputs out.
+    api.Claims(
+        claims=tuple(
+            map(api.Claim, (api.Resource.OUTPUTS, api.Resource.CANDIDATES, api.Resource.BUDGET))
+        ),
+        requires={"packed-tiles"},
+    ),
+    api.Offline(
+        fit=signs.fit,
+        calibrated=True,
+        strength=api.Strength("strength", fixed=("recall",), start=1.0),
+    ),
+    api.Graph(rewrite=signs.rewrite, ops=("SignMask",), switch="SignMask.without"),
+    api.Planning(effect=signs.effect),
+)
+
+tamiz_techniques = api.offer(STATE_PACK, STATE_PACK_MLP, STATE_PACK_MASK, STATE_PACK_SIGNS)
 
 
 @api.hookimpl

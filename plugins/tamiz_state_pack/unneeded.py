@@ -10,19 +10,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-import tamiz_ops
-from tamiz.api import (
-    DOMAIN,
-    GraphEditor,
-    GraphPass,
-    Phase,
-    attribute_of,
-    input_of,
-)
-
-_RELUS = ("relu", "relu2")
-#: Inputs that a weight packed by output is padded to: other weights would become larger.
-RECORD_INPUTS = 512
+from tamiz.api import DOMAIN, GraphEditor, GraphPass, Phase, attribute_of, input_of
+from tamiz_state_pack.chosen import RECORD_INPUTS, RELUS, choose_outputs, is_plain_int4
 
 
 class SkipUnneeded(GraphPass):
@@ -47,11 +36,11 @@ class SkipUnneeded(GraphPass):
         hidden = _operation(input_of(mask, "x"), "SwiGLU", "RMSNorm")
         if hidden is not None and hidden.op_type == "RMSNorm":
             hidden = _operation(input_of(hidden, "x"), "SwiGLU")
-        if hidden is None or attribute_of(hidden, "activation") not in _RELUS:
+        if hidden is None or attribute_of(hidden, "activation") not in RELUS:
             self.note(mask, "Its zeros are not those of a tamiz.SwiGLU with relu or relu2.")
             return False
         up = _operation(input_of(hidden, "up"), "BlockMatMul")
-        if up is None or not _is_own(up.outputs[0]) or not _is_plain_int4(up):
+        if up is None or not _is_own(up.outputs[0]) or not is_plain_int4(up):
             self.note(mask, "Its block has no up of int4 that nothing else uses.")
             return False
         if attribute_of(up, "k") % RECORD_INPUTS:
@@ -72,15 +61,6 @@ def _is_own(value: ir.Value) -> bool:
     return len(value.consumers()) == 1 and not value.is_graph_output()
 
 
-def _is_plain_int4(product: ir.Node) -> bool:
-    weight = input_of(product, "weight")
-    if weight is None or weight.const_value is None or input_of(product, "mask") is not None:
-        return False
-    return bool(
-        attribute_of(product, "bits") == 4 and attribute_of(product, "activation_bits") == 16
-    )
-
-
 def _skip(graph: GraphEditor, mask: ir.Node, hidden: ir.Node, up: ir.Node) -> None:
     """Lets the mask be that of f(gate), before `up`, whose product takes it."""
     name = up.name or "up"
@@ -89,30 +69,7 @@ def _skip(graph: GraphEditor, mask: ir.Node, hidden: ir.Node, up: ir.Node) -> No
     opened = graph.value(f"{name}.open", gate)
     graph.insert(hidden, f"{name}.open", "SwiGLU", {"gate": gate}, activation, [opened])
     graph.connect(mask, "x", opened)
-    graph.model.graph.remove(mask)
-    graph.model.graph.insert_before(hidden, mask)
-    attributes = {key: attribute_of(up, key) for key in ("n", "k", "scale_bits")}
-    weight = input_of(up, "weight")
-    assert weight is not None
-    inputs = {
-        "x": input_of(up, "x"),
-        "weight": _records(graph, weight, **attributes),
-        "mask": mask.outputs[0],
-        "bias": input_of(up, "bias"),
-    }
-    chosen = graph.replace(up, "ChosenMatMul", inputs, attributes)
-    graph.model.graph.remove(chosen)
-    graph.model.graph.insert_before(hidden, chosen)
-    if not weight.uses() and weight.name is not None:
-        del graph.model.graph.initializers[weight.name]
-
-
-def _records(graph: GraphEditor, weight: ir.Value, n: int, k: int, scale_bits: int) -> ir.Value:
-    """The weight, packed by output."""
-    assert weight.const_value is not None
-    stored = weight.const_value.numpy()
-    if scale_bits == 8:
-        packed = tamiz_ops.pack_records_in_units(*tamiz_ops.unpack_int4_in_units(stored, n, k))
-    else:
-        packed = tamiz_ops.pack_records(*tamiz_ops.unpack_int4(stored, n, k))
-    return graph.constant((weight.name or "weight").replace(".int4", ".records"), packed)
+    chosen = choose_outputs(graph, up, mask.outputs[0])
+    for node in (mask, chosen):
+        graph.model.graph.remove(node)
+        graph.model.graph.insert_before(hidden, node)

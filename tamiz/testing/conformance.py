@@ -229,7 +229,7 @@ def _make_trial(case: Case, folder: Path) -> Trial:
         f"no installed plugin declares {case.technique!r}; broken are {broken or 'none'}"
     )
     try:
-        return Trial.make(case, export_tiny_llama(folder, plugins), plugins)
+        return Trial.make(case, export_tiny_llama(folder, plugins, case.activation), plugins)
     except ConflictError as error:
         pytest.fail(f"cannot act alone; name what it needs in Case.beside: {error}")
 

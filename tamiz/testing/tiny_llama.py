@@ -103,13 +103,14 @@ def _add_header(writer: Any, layers: int) -> None:
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
-def export_tiny_llama(folder: Path, plugins: Plugins) -> Path:
+def export_tiny_llama(folder: Path, plugins: Plugins, activation: str | None = None) -> Path:
     """Writes the model into `folder` and returns the path of its dense bundle.
 
-    Its linear weights come from Q4_1 and its embedding from Q8_0, so block-quant loses nothing.
+    Its linear weights come from Q4_1 and its embedding from Q8_0, so block-quant loses nothing. The
+    activation of its feed-forward blocks is SiLU where `activation` names no other.
     """
     from tamiz.survey.export import export
 
     source = folder / "tiny.gguf"
     write_tiny_llama(source)
-    return export(str(source), folder / "dense", plugins, "float32").path
+    return export(str(source), folder / "dense", plugins, "float32", activation=activation).path

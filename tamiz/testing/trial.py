@@ -47,6 +47,7 @@ class Case:
         full_budget: Fields with which the model is that without the technique, but for rounding;
             None if there are none. The kit's weights come from Q4_1 and Q8_0.
         beside: Other techniques that have to be on, and their fields.
+        activation: Of the model's feed-forward blocks; None for SiLU.
         readme: Its README; None for the one next to the module of its configuration.
     """
 
@@ -54,6 +55,7 @@ class Case:
     config: Mapping[str, Any] = field(default_factory=dict)
     full_budget: Mapping[str, Any] | None = None
     beside: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    activation: str | None = None
     readme: Path | None = None
 
 

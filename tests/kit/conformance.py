@@ -39,6 +39,11 @@ CASES = [
         config={"eps": 0.1, "density": 1.0},
         full_budget={"eps": 0.0, "density": 1.0},
     ),
+    Case(
+        "state-pack-signs",
+        config={"recall": 0.9, "density": 1.0},
+        activation="relu",
+    ),
     Case("tensor-train", config={"rank": 8}, full_budget={"cores": 1}),
     Case("window-attention", config={"tokens": 16}, full_budget={"tokens": 1000}),
 ]

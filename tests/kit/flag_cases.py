@@ -28,6 +28,7 @@ _SEARCHED = "--head-shortlist=on --head-shortlist-dims=32"
 _KWTA, _BARE, _MASS = "--kwta=on --kwta-k=0.5", "--kwta=on", "--kwta=on --kwta-select=mass"
 _PROC, _SEED = "--proc-sparse=on", "--seed-delta=on"
 _PACK, _ZEROS = "--state-pack=binary", "--state-pack-mask=on --state-pack-mask-density=1"
+_SIGNS = "--state-pack-signs=on --state-pack-signs-density=1"
 _COUNTED = "--ternary=on --ternary-max-error=1 --state-pack-mlp=on"
 
 CASES = {
@@ -120,6 +121,11 @@ CASES = {
     "--state-pack-mask-eps": FlagCase("0.2", _ZEROS),
     "--state-pack-mask-block": FlagCase("8", f"{_ZEROS} --state-pack-mask-eps=0.5"),
     "--state-pack-mask-density": FlagCase("1", "--state-pack-mask=on"),
+    "--state-pack-signs": FlagCase("on", "--state-pack-signs-density=1", ""),
+    "--state-pack-signs-strength": FlagCase("4", _SIGNS),
+    "--state-pack-signs-recall": FlagCase("0.9", _SIGNS),
+    "--state-pack-signs-density": FlagCase("1", "--state-pack-signs=on"),
+    "--state-pack-signs-planes": FlagCase("1", _SIGNS),
     "--state-pack-mlp": FlagCase("ternary", "--ternary=on --ternary-max-error=1"),
     "--state-pack-mlp-eps": FlagCase("0.5", f"{_COUNTED} --state-pack-mlp=ternary"),
     "--state-pack-mlp-density": FlagCase("0.1", _COUNTED),
