@@ -8,9 +8,19 @@ Attention to keys is left out. Weights are random int4 with scales of 8 bits, as
 masks act, each layer with its own; a bias leaves the given fraction of activations. With `--part`
 layers and head are that much fewer, so that ratios stay as they are. `relu2` has up, ReLU² and
 down, `gated` also a gate. `whole` multiplies everything. `down` skips the inputs of down that are
-0, and `chosen` also the outputs of up that the gate makes 0. All give the same bits and run
-interleaved. `ratio` is how often as fast as `whole` a step is, and `bytes_ratio` how often fewer
-bytes of weights it reads: what could be reached if nothing but bytes took time.
+0, and `chosen` also the outputs of up that the gate makes 0. These give the same bits. `predicted`
+also leaves out the gates that their signs predict to be closed, as state-pack-signs does: it reads
+one bit of each of their weights. All run interleaved. `ratio` is how often as fast as `whole` a
+step is, and `bytes_ratio` how often fewer bytes of weights it reads: what could be reached if
+nothing but bytes took time.
+
+Signs find nothing where all gates are alike. Trained models have some that are open often and many
+that hardly are, so the bias of a gate is drawn: with `--spread` times the deviation of its product.
+`hot` is the part of the gates that has 80 % of all that are open. PowerInfer (arXiv 2312.12456)
+found 0.26 in OPT-30B and 0.43 in a Llama 2 70B with ReLU, and a spread of 1 gives 0.27, 0.7 0.38.
+Limits are fitted to normal inputs for a `--recall`. `recall` is what was found of the open gates in
+all layers of steps of `TOKENS` inputs, `computed` the part that signs kept, and `kl` the divergence
+of the softmax of the head from that of `whole`, in nats.
 """
 
 from __future__ import annotations
@@ -34,10 +44,12 @@ from benchmarks.common import record
 from benchmarks.common.graphs import PAGE, external, interleaved, load, numbers
 from tamiz.evaluation.bench import read_bandwidth
 from tamiz_passes.fuse import FuseNodes
+from tamiz_state_pack.signs import STEPS, Gates, Levels
 
 VOCABULARY = 32000
 ROUNDS, TILE, UNIT = 51, 16, 0.01
-MODELS = {"relu2": ("whole", "down"), "gated": ("whole", "down", "chosen")}
+MODELS = {"relu2": ("whole", "down"), "gated": ("whole", "down", "chosen", "predicted")}
+TOKENS, SAMPLES, PLANES = 32, 512, 4
 
 
 @dataclass(frozen=True)
@@ -114,14 +126,15 @@ class Step:
 
     def feed_forward(self, at: str, x: str, gated: bool, skips: str) -> str:
         """A feed-forward block."""
-        first = self.product("gate" if gated else "up", at, x, "bias")
+        if skips == "predicted":
+            first = self.open_gates(at, x)
+        else:
+            first = self.product("gate" if gated else "up", at, x, "bias")
         relu2, mask = {"activation": "relu2"}, f"{at}.mask"
-        if skips == "chosen":
+        if skips in ("chosen", "predicted"):
             opened = self.op("SwiGLU", [first], f"{at}.open", **relu2)
             self.op("ZeroMask", [opened], mask)
-            inputs = [x, self.constant(f"{at}.up", "records"), mask]
-            n, k = self.shape.products["up"]
-            up = self.op("ChosenMatMul", inputs, f"{at}.up.y", n=n, k=k, scale_bits=8)
+            up = self.chosen("up", at, x, mask)
         else:
             up = self.product("up", at, x) if gated else ""
         hidden = self.op("SwiGLU", [first, *([up] if up else [])], f"{at}.h", **relu2)
@@ -133,6 +146,21 @@ class Step:
         n, k = self.shape.products["down"]
         return self.op("ChannelMatMul", inputs, f"{at}.down.y", n=n, k=k, scale_bits=8)
 
+    def open_gates(self, at: str, x: str) -> str:
+        """The gates that are predicted to be open, the others 0."""
+        n, k = self.shape.products["gate"]
+        sizes = {"n": n, "k": k, "planes": PLANES, "step": STEPS[PLANES]}
+        signs = [x, self.constant(f"{at}.signs", "signs"), "limits"]
+        return self.chosen(
+            "gate", at, x, self.op("SignMask", signs, f"{at}.guess", **sizes), "bias"
+        )
+
+    def chosen(self, part: str, at: str, x: str, mask: str, bias: str = "") -> str:
+        """The outputs of a product that a mask keeps."""
+        n, k = self.shape.products[part]
+        inputs = [x, self.constant(f"{at}.{part}", f"{part} records"), mask, bias]
+        return self.op("ChosenMatMul", inputs, f"{at}.{part}.y", n=n, k=k, scale_bits=8)
+
     def session(self, gated: bool, skips: str, threads: int) -> onnxruntime.InferenceSession:
         """The whole step, fused as builds are."""
         norm = self.constant("norm", "norm")
@@ -141,12 +169,12 @@ class Step:
         for layer in range(self.shape.layers):
             x, total = self.layer(str(layer), x, total, gated, skips)
         self.outputs.append(self.product("head", "last", x))
-        shapes = {"x": [1, self.shape.hidden], "bias": [self.shape.ffn]}
-        starts = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in shapes.items()
-        ]
-        ends = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None) for y in self.outputs]
+        ports = helper.make_tensor_value_info
+        starts = [ports("x", TensorProto.FLOAT, [1, self.shape.hidden])]
+        starts += [ports("bias", TensorProto.FLOAT, [self.shape.ffn])]
+        if skips == "predicted":
+            starts += [ports("limits", TensorProto.INT32, [self.shape.ffn])]
+        ends = [ports(y, TensorProto.FLOAT, None) for y in self.outputs]
         graph = helper.make_graph(self.nodes, "step", starts, ends, self.constants)
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid("tamiz", 1)]
         model = ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=8))
@@ -164,33 +192,98 @@ def made_weights(rng: np.random.Generator, shape: Shape, part_of: int) -> dict[s
         packed[part] = tamiz_ops.pack_int4_in_units(*parts)
         if part == "head":
             packed[part] = packed[part][: n // TILE // part_of]
-        if part == "up":
-            packed["records"] = tamiz_ops.pack_records_in_units(*parts)
+        if part in ("gate", "up"):
+            packed[f"{part} records"] = tamiz_ops.pack_records_in_units(*parts)
         elif part == "down":
             packed["channels"] = tamiz_ops.pack_channels_in_units(*parts)
     return packed
 
 
-def opening_bias(packed: np.ndarray, shape: Shape, keep: float) -> np.ndarray:
-    """The bias that leaves a fraction of what a product of a normed x gives."""
-    weight = tamiz_ops.dequantize(packed, 4, shape.ffn, shape.hidden, 8)
-    spread = float(np.sqrt(np.square(weight).mean() * shape.hidden))
-    return np.full(shape.ffn, -spread * NormalDist().inv_cdf(1 - keep), np.float32)
+class GatesOfNormals:
+    """The gates of a made layer on inputs that are normal, as the steps' are after norms."""
+
+    def __init__(self, packed: np.ndarray, shape: Shape) -> None:
+        weight = tamiz_ops.dequantize(packed, 4, shape.ffn, shape.hidden, 8)
+        self.signs = np.where(weight > 0, np.int8(1), np.int8(-1))
+        rng = np.random.default_rng(2)
+        x = rng.standard_normal((SAMPLES, shape.hidden), dtype=np.float32)
+        levels = Levels(np.zeros(shape.hidden, np.float32), STEPS[PLANES], PLANES)
+        self._values, self._agree = x @ weight.T, levels.levels(x) @ self.signs.T.astype(np.float32)
+        self._deviation = float(np.sqrt(np.square(weight).mean() * shape.hidden))
+        self._places = rng.standard_normal(shape.ffn)
+        self._most = (2**PLANES - 1) * shape.hidden
+
+    def bias(self, keep: float, spread: float) -> np.ndarray:
+        """Leaves a fraction of the gates open."""
+        middle = NormalDist(0, float(np.hypot(1, spread))).inv_cdf(1 - keep)
+        bias: np.ndarray = self._deviation * (spread * self._places - middle)
+        return bias.astype(np.float32)
+
+    def limits(self, bias: np.ndarray, recall: float) -> np.ndarray:
+        """Those that find a part of the open gates."""
+        values = self._values + bias
+        gates = Gates.of(self._agree, values)
+        least = float(np.quantile(gates.scores(self._agree)[values > 0], 1 - recall))
+        return gates.limits(least, self._most)
+
+    def hot(self, bias: np.ndarray) -> float:
+        """The part of the gates that has 80 % of all that are open."""
+        often = np.sort((self._values + bias > 0).sum(axis=0))[::-1].cumsum()
+        return float((np.searchsorted(often, 0.8 * often[-1]) + 1) / len(often))
 
 
-def weights_read(session: onnxruntime.InferenceSession, feed: dict[str, Any]) -> tuple[Any, float]:
-    """What one step gives, side by side, and the bytes of weights that it reads."""
+def bytes_read(session: onnxruntime.InferenceSession, feed: dict[str, Any]) -> float:
+    """Bytes of weights that one step reads, and of signs."""
     tamiz_ops.reset_metrics(session)
-    output = np.hstack(session.run(None, feed))
+    session.run(None, feed)
     counted = tamiz_ops.metrics(session).values()
-    return output, sum(each.get("matmul.bytes_read", 0) for each in counted)
+    signs = sum(each.get("pack.outputs", 0) for each in counted) * feed["x"].size / 8
+    return float(sum(each.get("matmul.bytes_read", 0) for each in counted) + signs)
+
+
+def prediction(
+    whole: onnxruntime.InferenceSession,
+    chosen: onnxruntime.InferenceSession,
+    predicted: onnxruntime.InferenceSession,
+    feed: dict[str, Any],
+) -> dict[str, float]:
+    """What signs find, keep and lose, over steps of `TOKENS` inputs."""
+    rng, divergences = np.random.default_rng(3), []
+    for session in (chosen, predicted):
+        tamiz_ops.reset_metrics(session)
+    for _ in range(TOKENS):
+        fed = feed | {"x": rng.standard_normal(feed["x"].shape, dtype=np.float32)}
+        limits = fed.pop("limits")
+        chosen.run(None, fed)
+        logits = [run.run(None, more)[-1].astype(np.float64) for run, more in (
+            (whole, fed), (predicted, fed | {"limits": limits})
+        )]  # fmt: skip
+        p, q = (each - np.logaddexp.reduce(each, axis=-1) for each in logits)
+        divergences.append((np.exp(p) * (p - q)).sum())
+    exact, found = (
+        {name: sum(each.get(name, 0) for each in counted) for name in metrics}
+        for counted, metrics in (
+            (tamiz_ops.metrics(chosen).values(), ("pack.nonzero",)),
+            (
+                tamiz_ops.metrics(predicted).values(),
+                ("pack.nonzero", "pack.predicted", "pack.outputs"),
+            ),
+        )
+    )
+    return {
+        "recall": round(found["pack.nonzero"] / exact["pack.nonzero"], 4),
+        "computed": round(found["pack.predicted"] / found["pack.outputs"], 4),
+        "kl": round(float(np.mean(divergences)), 5),
+    }
 
 
 def measure(
-    model: str, keeps: list[float], threads: int, packed: dict[str, np.ndarray], shape: Shape
+    model: str, options: argparse.Namespace, threads: int, packed: dict[str, np.ndarray]
 ) -> dict[float, dict[str, float]]:
     """By fraction kept: milliseconds of each kind of step, and the density that was found."""
-    gated, kinds = model == "gated", MODELS[model]
+    gated, kinds, shape = model == "gated", MODELS[model], options.made
+    gates = GatesOfNormals(packed["gate" if gated else "up"], shape)
+    packed = packed | {"signs": tamiz_ops.pack_sign_words(gates.signs)}
     x = np.random.default_rng(1).standard_normal((1, shape.hidden), dtype=np.float32)
     results = {}
     with tempfile.TemporaryDirectory() as name:
@@ -198,20 +291,30 @@ def measure(
             kind: Step(kind, Path(name), packed, shape).session(gated, kind, threads)
             for kind in kinds
         }
-        for keep in keeps:
-            feed = {"x": x, "bias": opening_bias(packed["gate" if gated else "up"], shape, keep)}
-            outputs, read = zip(*(weights_read(run, feed) for run in made.values()), strict=True)
+        for keep in options.keep:
+            bias = gates.bias(keep, options.spread)
+            feed = {"x": x, "bias": bias}
+            exact = {kind: run for kind, run in made.items() if kind != "predicted"}
+            outputs = [np.hstack(run.run(None, feed)) for run in exact.values()]
             for output in outputs[1:]:
                 np.testing.assert_array_equal(output, outputs[0])
-            counted = tamiz_ops.metrics(made[kinds[-1]]).values()
+            feeds = dict.fromkeys(kinds, feed)
+            if gated:
+                feeds["predicted"] = feed | {"limits": gates.limits(bias, options.recall)}
+            read = {kind: bytes_read(run, feeds[kind]) for kind, run in made.items()}
+            counted = tamiz_ops.metrics(made[kinds[1]]).values()
             kept = sum(c.get("pack.nonzero", 0) for c in counted) / shape.layers / shape.ffn
-            runs = [partial(run.run, None, feed) for run in made.values()]
+            runs = [partial(run.run, None, feeds[kind]) for kind, run in made.items()]
             milliseconds = [1e3 * seconds for seconds in interleaved(ROUNDS, *runs)]
-            found = {"density": round(kept, 4)}
-            for kind, size, each in zip(kinds, read, milliseconds, strict=True):
+            found = {"density": round(kept, 4), "hot": round(gates.hot(bias), 2)}
+            for kind, each in zip(kinds, milliseconds, strict=True):
                 found[f"{kind}_ms"] = round(each, 2)
                 found[f"{kind}_ratio"] = round(milliseconds[0] / each, 3)
-                found[f"{kind}_bytes_ratio"] = round(read[0] / size, 3)
+                found[f"{kind}_bytes_ratio"] = round(read["whole"] / read[kind], 3)
+            if gated:
+                found |= prediction(
+                    made["whole"], made["chosen"], made["predicted"], feeds["predicted"]
+                )
             results[keep] = found
             print(model, keep, threads, results[keep], flush=True)
     return results
@@ -221,24 +324,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=SHAPES, default="1b")
     parser.add_argument("--keep", default="0.05,0.1,0.3", help="fractions of activations left")
+    parser.add_argument("--spread", type=float, default=0.7, help="of the gates' bias")
+    parser.add_argument("--recall", type=float, default=0.95, help="of the open gates, predicted")
     parser.add_argument("--threads", type=numbers, default=[2], help="thread counts")
     parser.add_argument("--part", type=int, default=1, help="of layers and head: one in so many")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
-    keeps = [float(keep) for keep in options.keep.split(",")]
+    options.keep = [float(keep) for keep in options.keep.split(",")]
     whole = SHAPES[options.shape]
-    shape = replace(whole, layers=whole.layers // options.part)
-    packed = made_weights(np.random.default_rng(0), shape, options.part)
+    options.made = replace(whole, layers=whole.layers // options.part)
+    packed = made_weights(np.random.default_rng(0), options.made, options.part)
     results: dict[str, Any] = {}
     for threads in options.threads:
         results[f"{threads} threads, read_gb_s"] = round(read_bandwidth(threads), 1)
         for model in MODELS:
-            found = measure(model, keeps, threads, packed, shape)
+            found = measure(model, options, threads, packed)
             for keep, one in found.items():
                 results[f"{model}, keep {keep:g}, {threads} threads:"] = one
     if options.json:
-        settings = {"shape": options.shape, "keep": keeps, "threads": options.threads}
-        settings["part"] = options.part
+        names = ("shape", "keep", "threads", "part", "spread", "recall")
+        settings = {name: getattr(options, name) for name in names}
         record.write(options.json, "zeros", results, settings=settings)
 
 
