@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/activation.h"
 #include "base/tensor.h"
-#include "kernels/basic/elementwise.h"
 
 namespace tamiz {
 

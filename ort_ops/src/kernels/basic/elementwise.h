@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include "base/activation.h"
+
 namespace tamiz {
 
 /// f of a feed-forward block (Shazeer 2020):
@@ -13,11 +15,6 @@ namespace tamiz {
 ///   tanh(u)) quick_gelu  x / (1 + exp(-1.702 x)) relu        max(x, 0) relu2       max(x, 0)^2 (So
 ///   et al. 2021)
 enum class Activation { silu, gelu, gelu_tanh, quick_gelu, relu, relu2, count };
-
-/// y = f(gate) * up for `count` elements; a null `up` is all ones. With a limit L > 0, which needs
-/// an `up`: y = f(min(gate, L)) (min(max(up, -L), L) + 1).
-using ActivationKernel = void (*)(const float* gate, const float* up, float limit, int64_t count,
-                                  float* y);
 
 struct ElementwiseKernels {
   /// y = a + b for `count` elements; y may be a.

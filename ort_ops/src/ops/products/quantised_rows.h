@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/activation.h"
 #include "base/error.h"
 #include "base/scratch.h"
 #include "base/shapes.h"
 #include "base/tensor.h"
-#include "kernels/basic/elementwise.h"
 #include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
 
