@@ -179,11 +179,12 @@ def test_one_number_listed_for_every_layer(tmp_path) -> None:
 
 @pytest.mark.parametrize("key", ["use_parallel_block", "use_gated_activation"])
 def test_a_flag_that_must_be_true_is_refused_where_it_is_false(tmp_path, key) -> None:
-    family_files.write_folder(tmp_path / "hf", "command r", **{key: True})
-    HfModel(tmp_path / "hf")
-    family_files.write_folder(tmp_path / "hf", "command r", **{key: False})
+    for value in (True, False):
+        changes: dict[str, Any] = {key: value}
+        family_files.write_folder(tmp_path / str(value), "command r", **changes)
+    HfModel(tmp_path / "True")
     with pytest.raises(TamizError, match=f"{key}: found False, expected True or no such key"):
-        HfModel(tmp_path / "hf")
+        HfModel(tmp_path / "False")
 
 
 def test_a_bias_that_the_configuration_denies_is_refused(tmp_path) -> None:

@@ -55,7 +55,7 @@ def test_one_plane_counts_products_that_are_negative(isa) -> None:
     x, levels = random(3, k), signs_of(n, k)
     negative = (np.where(x > 0, 1, -1)[:, None, :] * levels < 0).sum(axis=-1)
     limits = np.full(n, 100, np.int32)
-    inputs = [x, tamiz_ops.pack_sign_words(levels), limits]
+    inputs: list[np.ndarray] = [x, tamiz_ops.pack_sign_words(levels), limits]
     [mask] = tamiz_ops.run("SignMask", inputs, isa=isa, n=n, k=k)
     np.testing.assert_array_equal(mask, negative <= 100)
     assert 0 < mask.mean() < 1

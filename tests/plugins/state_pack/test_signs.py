@@ -38,7 +38,8 @@ def statistics(x: np.ndarray) -> Statistics:
 
 def predicted(found: Fit, x: np.ndarray) -> np.ndarray:
     order = [found.tensors[name] for name in ("signs", "limits", "center")]
-    mask: np.ndarray = tamiz_ops.run("SignMask", [x, *order], **found.attributes)[0]
+    attributes: dict[str, Any] = {**found.attributes}
+    mask: np.ndarray = tamiz_ops.run("SignMask", [x, *order], **attributes)[0]
     return mask
 
 
