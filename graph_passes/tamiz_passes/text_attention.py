@@ -141,7 +141,10 @@ def _take_texts(model: ir.Model, graph: GraphEditor, attentions: list[ir.Node]) 
     model.graph.inputs.append(begins)
     for node in attentions:
         graph.connect(node, "text_begins", begins)
-    for node in tables:
+    sums = [_running_sum(node) for node in tables]
+    for counter in dict.fromkeys(filter(None, sums)):
+        _sum_each_text(Expansion(graph, counter), begins)
+    for node in (table for table, counter in zip(tables, sums, strict=True) if counter is None):
         index = node.inputs[1]
         assert index is not None
         if not _counts(index):
@@ -197,6 +200,37 @@ def _counts(value: ir.Value) -> bool:
     """Whether an index is counted by the graph."""
     nodes = (each.producer() for each in walk([value], _before))
     return any(node is not None and node.op_type in _COUNTS for node in nodes)
+
+
+def _running_sum(table: ir.Node) -> ir.Node | None:
+    """The CumSum that counts the positions of a lookup: tokens that are not padding.
+
+    None where positions are counted by place.
+
+    Raises:
+        Refusal: Positions are counted in another way as well, or along another axis.
+    """
+    nodes = (each.producer() for each in walk([operands(table)[1]], _before))
+    counting = [node for node in nodes if node is not None and node.op_type in _COUNTS]
+    found = [node for node in counting if node.op_type == "CumSum"]
+    if not found:
+        return None
+    tokens, along = operands(found[0])
+    axis = constant(along)
+    by_row = rank(tokens) == 2 and axis is not None and int(axis.reshape(())) in (1, -1)
+    if len(counting) > 1 or not by_row or found[0].attributes.get_int("reverse", 0):
+        raise Refusal(f"positions of {table.name} are counted in more than one way")
+    return found[0]
+
+
+def _sum_each_text(new: Expansion, begins: ir.Value) -> None:
+    """Lets a CumSum c of x begin anew with each text: c'[t] = c[t] - Σ x[u] for u < begins[t]."""
+    inputs, like = operands(new.node), new.node.outputs[0]
+    exclusive = new.node.attributes.get_int("exclusive", 0)
+    before = new.op("CumSum", inputs, {"exclusive": 1}, like)
+    first = new.op("Gather", [before, begins], {"axis": 1})
+    total = new.op("CumSum", inputs, {"exclusive": exclusive}, like)
+    new.finish((like, new.op("Sub", [total, first])))
 
 
 def _before(value: ir.Value) -> Sequence[ir.Value]:

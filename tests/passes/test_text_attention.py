@@ -70,6 +70,28 @@ def test_texts_of_a_row_are_those_of_a_batch(name: str, tmp_path: Path, plugins:
     np.testing.assert_allclose(packed, wanted, atol=1e-5 * scale)
 
 
+@pytest.mark.parametrize("name", ["MPNetModel", "RobertaModel", "XLMRobertaModel"])
+def test_a_text_may_name_the_token_of_padding(name: str, tmp_path: Path, plugins: Plugins) -> None:
+    """As a user's text with `<pad>` in it does: that token has no position, and is not counted."""
+    model = MODELS[name]
+    folder = write_folder(tmp_path / "hf", model["config"], random_tensors(model["shapes"]))
+    path = export(str(folder), tmp_path / "dense", plugins).model
+    texts = [np.array([[0, 5, 1, 6, 2]]), np.array([[0, 1, 1, 7, 8, 2]]), np.array([[0, 9, 2]])]
+    graph = recognised(path)[0]
+    before, after = session(path), session(graph)
+    alone = [before.run(None, given(graph, text))[0][0] for text in texts]
+    row, lengths = np.concatenate(texts, axis=1), [text.shape[1] for text in texts]
+    begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    found = after.run(None, given(graph, row) | {"text_begins": begins})[0][0]
+    expected = np.concatenate(alone)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def given(graph: ir.Model, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Inputs of texts without padding."""
+    return feeds(graph, ids, np.ones_like(ids), np.zeros_like(ids))
+
+
 def test_an_encoder_that_torch_exported(tmp_path: Path) -> None:
     """It has no table of positions, so all of its nodes work token by token."""
     graph, notes = recognised(write_transformer(tmp_path / "e") / "model.onnx")
