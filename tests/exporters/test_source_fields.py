@@ -196,8 +196,7 @@ def test_a_bias_that_the_configuration_denies_is_refused(tmp_path) -> None:
 
 def test_the_listed_fields_are_those_of_transformers() -> None:
     pytest.importorskip("torch", reason="needs torch: pip install 'tamiz[export]'")
-    import transformers
-
+    transformers = pytest.importorskip("transformers", minversion="5", reason="tox -e peers")
     base = transformers.PretrainedConfig
     for kind in TRANSFORMERS["by model type"]:
         config = transformers.CONFIG_MAPPING[kind]

@@ -36,7 +36,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Gemma2ForCausalLM",
         {
             "head_dim": 16,
-            "sliding_window": 8,
+            "sliding_window": 9,
             "query_pre_attn_scalar": 24,
             "attn_logit_softcapping": 1.5,
             "final_logit_softcapping": 2.0,
@@ -44,7 +44,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "phi": ("PhiConfig", "PhiForCausalLM", {"num_key_value_heads": 4}),
     "phi3": ("Phi3Config", "Phi3ForCausalLM", {}),
-    "mistral with a window": ("MistralConfig", "MistralForCausalLM", {"sliding_window": 8}),
+    "mistral with a window": ("MistralConfig", "MistralForCausalLM", {"sliding_window": 9}),
     "cohere": ("CohereConfig", "CohereForCausalLM", {}),
     "bert": ("BertConfig", "BertModel", {}),
 }
@@ -57,10 +57,10 @@ RECOGNISED: dict[str, dict[str, int]] = {
     "llama yarn": LLAMA,
     "qwen2": {**LLAMA, "Add": 6},
     "qwen3": {**LLAMA, "RMSNorm": 9, "Reshape": 0},
-    "gemma": {"RMSNorm": 5, "Attention": 2, "Softmax": 0, "Tanh": 2},
-    "gemma2": {"RMSNorm": 9, "Attention": 2, "Softmax": 0, "Tanh": 3},
+    "gemma": {"RMSNorm": 5, "Attention": 2, "Softmax": 0, "Tanh": 0},
+    "gemma2": {"RMSNorm": 9, "Attention": 2, "Softmax": 0, "Tanh": 1},
     "phi": {"Attention": 2, "LayerNormalization": 3, "Softmax": 0},
-    "phi3": {"RMSNorm": 5, "Attention": 2, "SwiGLU": 2, "MatMul": 9, "Softmax": 0},
+    "phi3": {"RMSNorm": 5, "Attention": 2, "SwiGLU": 2, "MatMul": 15, "Softmax": 0},
     "mistral with a window": LLAMA,
 }
 REFUSED = {
