@@ -42,6 +42,7 @@ class Architecture:
     Attributes:
         model_class: Its class in transformers.
         model_type: Its name in Hugging Face's ``config.json``.
+        class_decides: Whether others have its name there, so that its class must be named, too.
         names: A layer's weights: their names in the graph → in GGUF.
         own_names: Those that have other names in transformers than in the graph → these.
         last_norm: The norm before the head, in transformers and in GGUF.
@@ -71,6 +72,7 @@ class Architecture:
         pairs_everywhere: Whether transformers does so, too.
         activation: Of the feed-forward block, where a source says none; empty: it must say it.
         scales_embedding: Whether the embedding is multiplied by the square root of its width.
+        scale_key: What says in ``config.json`` whether it is; empty: it is in any case.
         norms_from_one: Whether transformers stores the weights of norms less 1.
         global_every: Where layers have a sliding window: of so many layers the last sees all keys;
             0 where every layer has the window, None where windows are not supported.
@@ -136,6 +138,7 @@ class Architecture:
     pairs_everywhere: bool = False
     activation: str = SILU
     scales_embedding: bool = False
+    scale_key: str = ""
     norms_from_one: bool = False
     global_every: int | None = None
     rope_base: float = 10000.0
@@ -164,6 +167,7 @@ class Architecture:
     normed_values: bool = False
     wide_heads: bool = False
     score_scale: float = 0.0
+    class_decides: bool = False
 
     @property
     def attends(self) -> bool:

@@ -11,13 +11,13 @@ from tamiz_exporters.dense_architectures import DENSE, GATE_UP, HF_DENSE, OLMO_3
 from tamiz_exporters.gemma_architectures import GEMMA_3N, GEMMA_4, GEMMA_4_MOE
 from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mean_norm_architectures import WITH_MEANS
+from tamiz_exporters.mixture_architectures import MIXTURES, WITH_SHARED
 from tamiz_exporters.mixture_traits import (
     DEEPSEEK,
     DEEPSEEK_3,
     ERNIE_EXPERTS,
     GLM_EXPERTS,
     GPT_OSS_NAMES,
-    GRANITE_NAMES,
     LFM2_MIXTURE,
     MINIMAX,
     MIXTRAL,
@@ -159,13 +159,6 @@ ARCHITECTURES = {
         yarn_truncated=False,
     ),
     "granite": Architecture("GraniteForCausalLM", "granite", pairs=True, multiplied=True),
-    "granitemoe": Architecture(
-        "GraniteMoeForCausalLM",
-        "granitemoe",
-        pairs=True,
-        mixture=replace(MIXTRAL, names=GRANITE_NAMES, score="softmax_of_chosen", normalize=False),
-        multiplied=True,
-    ),
     "ernie4_5": Architecture(
         "Ernie4_5ForCausalLM", "ernie4_5", pairs=True, pairs_everywhere=True, rope_base=500000.0
     ),
@@ -284,6 +277,7 @@ ARCHITECTURES = {
     **HYBRIDS,
     **WITH_MEANS,
     **DENSE,
+    **MIXTURES,
 }
 
 #: Text models of models that also read pictures are those of others.
@@ -321,7 +315,7 @@ WITH_WINDOWS = {"olmo2": OLMO_3}
 #: By `model_type` of Hugging Face's ``config.json``. GGUF calls a mistral a llama with a window.
 HF_ARCHITECTURES: dict[str, Architecture] = {
     **{each.model_type: each for each in ARCHITECTURES.values()},
-    **{each.model_type: each for each in WITH_WINDOWS.values()},
+    **{each.model_type: each for each in (WITH_WINDOWS | WITH_SHARED).values()},
     "llama": replace(ARCHITECTURES["llama"], global_every=None),
     "mistral": replace(
         ARCHITECTURES["llama"],

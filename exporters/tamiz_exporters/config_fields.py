@@ -41,6 +41,7 @@ _WINDOWED = (
     "olmo3",
     "cohere2",
     "starcoder2",
+    *("afmoe", "dots1"),
 )
 _BY_KIND = (
     *LAYER_INPUTS,
@@ -56,11 +57,12 @@ _BY_KIND = (
         "olmo3",
         "cohere2",
     ),
+    *("afmoe", "dots1"),
     *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
 )
 _NEOX = ("gpt_neox",)
 _COHERE = ("cohere", "cohere2")
-_CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3")
+_CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3", "dots1")
 _BIASED = (
     "llama",
     "arcee",
@@ -70,6 +72,8 @@ _BIASED = (
     "olmoe",
     "granite",
     "granitemoe",
+    "granitemoeshared",
+    *("afmoe", "dots1"),
     "smollm3",
     "gemma",
     "gemma2",
@@ -98,17 +102,21 @@ _ERNIE = ("ernie4_5_moe",)
 _DEEPSEEK_3 = ("deepseek_v3", "glm4_moe_lite")
 _DEEPSEEK = ("deepseek_v2", *_DEEPSEEK_3)
 _LATENT = (*_DEEPSEEK, "minicpm3", "plm")
-_GROUPED = ("glm4_moe", *_DEEPSEEK_3, NEMOTRON_H)
-_ROUTED = ("glm4_moe", *_DEEPSEEK)
+_BAILING = ("bailing_moe",)
+_LIKE_DEEPSEEK = ("glm4_moe", "dots1")
+_GROUPED = (*_LIKE_DEEPSEEK, *_DEEPSEEK_3, *_BAILING, NEMOTRON_H)
+_ROUTED = (*_LIKE_DEEPSEEK, *_DEEPSEEK)
 _ROUTED_NAMES = (*_ROUTED, NEMOTRON_H)
+_COUNTED = ("afmoe", *_BAILING)
+_GRANITE_EXPERTS = ("granitemoe", "granitemoeshared")
 _MIXTURES = (
-    *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", GRANITE_HYBRID, "gpt_oss"),
+    *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", *_GRANITE_EXPERTS, GRANITE_HYBRID, "gpt_oss"),
     *GEMMA_4,
-    *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX),
+    *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX, *_COUNTED),
 )
 
 
-_GRANITE = ("granite", "granitemoe", GRANITE_HYBRID)
+_GRANITE = ("granite", *_GRANITE_EXPERTS, GRANITE_HYBRID)
 
 
 def _multiplier(note: str, *harmless: float, others: tuple[str, ...] = ()) -> Field:
@@ -196,7 +204,7 @@ CONFIG_FIELDS: dict[str, Field] = {
         _BY_KIND,
         "full_attention, sliding_attention; conv in LFM2; linear_attention in Qwen 3.5; mamba",
     ),
-    "sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2", "exaone4")),
+    "sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2", "exaone4", "afmoe")),
     "_sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2")),
     "no_rope_layers": obeyed_by(["smollm3"]),
     "no_rope_layer_interval": obeyed_by(["smollm3"]),
@@ -219,7 +227,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "pruned_heads": refused("layers that lack heads"),
     "use_mrope": refused("positions in several dimensions"),
     "use_qk_norm": obeyed(
-        "another value than what the file has is refused", only=(*_ROUTED, *_MINIMAX)
+        "another value than what the file has is refused", only=(*_ROUTED, *_MINIMAX, *_BAILING)
     ),
     "embedding_multiplier": _multiplier("factor on the embedding", 1.0, others=(FALCON_H1,)),
     "residual_multiplier": _multiplier("factor on what layers add", 1.0),
@@ -231,14 +239,17 @@ CONFIG_FIELDS: dict[str, Field] = {
     "moe_intermediate_size": obeyed(
         only=(
             *("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED, NEMOTRON_H),
-            *("lfm2_moe", *GEMMA_4),
+            *("lfm2_moe", *GEMMA_4, *_COUNTED),
         )
     ),
+    "num_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_COUNTED),
     "n_routed_experts": obeyed(only=_ROUTED_NAMES),
     "n_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_ROUTED_NAMES),
-    "first_k_dense_replace": obeyed("layers before the first with experts", only=_ROUTED),
+    "first_k_dense_replace": obeyed(
+        "layers before the first with experts", only=(*_ROUTED, *_BAILING)
+    ),
     "routed_scaling_factor": obeyed(
-        "factor on the weights of the chosen", only=(*_ROUTED_NAMES, "lfm2_moe")
+        "factor on the weights of the chosen", only=(*_ROUTED_NAMES, "lfm2_moe", *_COUNTED)
     ),
     "n_group": _grouped("groups of experts"),
     "topk_group": _grouped("groups of which a token takes experts"),
@@ -247,17 +258,30 @@ CONFIG_FIELDS: dict[str, Field] = {
         "groups of experts that are judged by their best one alone",
         ("greedy", "noaux_tc", None),
     ),
-    "scoring_func": obeyed("softmax, or sigmoid from DeepSeek-V3 on", only=(*_DEEPSEEK, *_MINIMAX)),
-    "num_dense_layers": obeyed("layers before the first with experts", only=("lfm2_moe",)),
+    "scoring_func": obeyed(
+        "softmax, or sigmoid from DeepSeek-V3 on; dots1 has the latter and may call it noaux_tc",
+        only=(*_DEEPSEEK, *_MINIMAX, *_COUNTED),
+        harmless=("noaux_tc",),
+    ),
+    "num_dense_layers": obeyed("layers before the first with experts", only=("lfm2_moe", "afmoe")),
+    "global_attn_every_n_layers": obeyed("another name of sliding_window_pattern", only=("afmoe",)),
+    "route_scale": obeyed("another name of routed_scaling_factor", only=("afmoe",)),
+    "score_func": obeyed("another name of scoring_func", only=("afmoe",)),
+    "score_function": obeyed("another name of scoring_func", only=_BAILING),
+    "mup_enabled": obeyed("the embedding times the root of its width", only=("afmoe",)),
+    "route_norm": required("weights of the chosen that are not divided by their sum"),
+    "moe_router_enable_expert_bias": required("routers without biases"),
+    "use_rmsnorm": required("norms that take the mean off"),
+    "norm_head": refused("a head whose rows are divided by their length"),
     "use_expert_bias": required("routers without biases"),
     "use_routing_bias": required("routers without biases"),
-    "shared_intermediate_size": refused("a shared expert"),
     "qk_norm_type": refused("other norms of queries and keys", "per_layer"),
     "rotary_dim": obeyed("elements of a head that rotate", only=_MINIMAX),
     "moe_layer_freq": refused("experts in some layers", 1),
     "mlp_layer_types": obeyed("dense or sparse, by layer", only=("glm4_moe_lite",)),
-    **no_effect("training only", "aux_loss_alpha", "seq_aux", "mup_denominator"),
-    **no_effect("how the model is run", "ep_size"),
+    **no_effect("training only", "aux_loss_alpha", "seq_aux", "mup_denominator", "output_dropout"),
+    **no_effect("how the model is run", "ep_size", "router_dtype", "use_grouped_mm"),
+    **no_effect("n_group and topk_group are read", "num_expert_groups", "num_limited_groups"),
     "kv_lora_rank": obeyed("elements of the latent of keys and values", only=_LATENT),
     "q_lora_rank": obeyed("elements of the latent of queries; null: none", only=_LATENT),
     "qk_nope_head_dim": obeyed("elements of a key that do not rotate", only=_LATENT),
@@ -273,7 +297,8 @@ CONFIG_FIELDS: dict[str, Field] = {
         "logits are divided by the width over it; 256 where minicpm3 does not say it"
     ),
     "num_nextn_predict_layers": obeyed(
-        "layers that predict tokens further ahead, which are left out", only=_ROUTED_NAMES
+        "layers that predict tokens further ahead, which are left out",
+        only=(*_ROUTED_NAMES, *_BAILING),
     ),
     **no_effect("num_nextn_predict_layers is read", "num_mtp_layers"),
     "moe_num_experts": obeyed(only=_ERNIE),
@@ -284,7 +309,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "moe_layer_interval": obeyed("of so many layers the last has experts", only=_ERNIE),
     "moe_norm_min": refused("a least sum of weights that could be reached", 1e-12, 1e-9, 1e-6),
     "use_bias": obeyed_by(
-        ["ernie4_5", "ernie4_5_moe", "starcoder2"], "false beside a bias is refused"
+        ["ernie4_5", "ernie4_5_moe", "starcoder2", *_BAILING], "false beside a bias is refused"
     ),
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe", *_DELTA_MIXTURES)),
     "norm_topk_prob": obeyed(
@@ -297,7 +322,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "swiglu_alpha": refused("another activation than that of gpt-oss", 1.702),
     **no_effect("num_experts_per_tok is read", "experts_per_token"),
     **no_effect("rope_scaling has it", "initial_context_length"),
-    "use_qkv_bias": obeyed_by(["stablelm"], "the biases that the file has are added"),
+    "use_qkv_bias": obeyed_by(["stablelm", *_BAILING], "the biases that the file has are added"),
     "qkv_bias": obeyed_by(["qwen2_moe", "internlm3"], "the biases that the file has are added"),
     "bias": obeyed_by(["internlm2", "internlm3"], "the biases that the file has are added"),
     "sparse_config": refused("attention to blocks of keys"),

@@ -60,17 +60,26 @@ def gguf_experts(
     shared = "expert_shared_count" if traits.gguf_counts else shared
     read = of.whole if traits.shared_counts else of.positive
     shared_width = read(shared) if traits.shared_key else 0
+    shared_width *= width if traits.gguf_counts else 1
+    _check_shared(of, traits, shared_width, width)
     return Experts(
         frozenset(having),
         count,
         top,
         width,
         **_gguf_router(of, traits, count, top, having[0]),
-        shared_width=shared_width * (width if traits.gguf_counts else 1),
+        shared_width=shared_width,
         shared_gate=bool(traits.names.shared_gate),
         biased=f"{at}.{GGUF_EXPERTS.bias}" in of.file.tensors,
         beside=traits.beside,
     )
+
+
+def _check_shared(of: Hyperparameters, traits: MixtureTraits, wide: int, width: int) -> None:
+    """Refuses another width of shared experts than their number gives: of one, or of all."""
+    key = "expert_shared_feed_forward_length"
+    if traits.gguf_counts and of.given(key) and of.positive(key) not in (width, wide):
+        of.reject(key, of.positive(key), f"{width}, as wide as the others")
 
 
 def gguf_step(of: Hyperparameters, traits: MixtureTraits) -> int:
@@ -122,8 +131,7 @@ def hf_experts(
     if top > count:
         of.reject(traits.top_key, top, f"at most {count}, as many as experts")
     width = of.positive(traits.width_key)
-    read = of.whole if traits.shared_counts else of.positive
-    shared = read(traits.shared_key) if traits.shared_key else 0
+    shared = of.whole(traits.shared_key) if traits.shared_key else 0
     return Experts(
         _hf_layers(of, traits, layers) if among is None else frozenset(among),
         count,

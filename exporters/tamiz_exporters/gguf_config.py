@@ -76,7 +76,7 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
         | hf_delta_fields(config.layers)
         | hf_mamba_fields(config.layers, model.traits.mamba, config.experts is not None)
     )
-    return out | {own: out[key] for key, own in model.traits.own_keys.items()}
+    return out | {own: out[key] for key, own in model.traits.own_keys.items() if key in out}
 
 
 def _gemma(model: GgufModel) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _multipliers(model: GgufModel) -> dict[str, Any]:
     if model.traits.depth_scaled:
         return hf_depth_fields(config, model.hidden)
     if not model.traits.multiplied:
-        return {}
+        return {model.traits.scale_key: True} if model.traits.scale_key else {}
     return {
         "embedding_multiplier": config.embedding_scale,
         "attention_multiplier": config.scale or config.head_dim**-0.5,

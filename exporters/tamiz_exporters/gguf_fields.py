@@ -12,17 +12,8 @@ _STREAMS = ("gemma3n",)
 _GEMMA_4 = ("gemma4",)
 _LAYER_INPUTS = (*_STREAMS, *_GEMMA_4)
 _WINDOWED = (
-    *(
-        "llama",
-        "phi3",
-        "gemma2",
-        "gemma3",
-        *_LAYER_INPUTS,
-        "gpt-oss",
-        "olmo2",
-        "cohere2",
-        "exaone4",
-    ),
+    *("llama", "phi3", "gemma2", "gemma3", *_LAYER_INPUTS, "gpt-oss", "olmo2", "cohere2"),
+    *("exaone4", "afmoe"),
 )
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
@@ -30,14 +21,15 @@ _NEMOTRON_EXPERTS = ("nemotron_h_moe",)
 _MAMBA = ("granitehybrid", "falcon-h1", "nemotron_h", "mamba2", *_NEMOTRON_EXPERTS)
 _RECURRENT_KINDS = (*_DELTA, *_MAMBA)
 _DELTA_MIXTURES = ("qwen35moe", "qwen3next")
-_ROUTED = ("glm4moe", "deepseek2")
-_ROUTED_NAMES = (*_ROUTED, *_NEMOTRON_EXPERTS, "lfm2moe", "minimax-m2")
+_ROUTED = ("glm4moe", "deepseek2", "dots1", "bailingmoe2")
+_ROUTED_NAMES = (*_ROUTED, *_NEMOTRON_EXPERTS, "lfm2moe", "minimax-m2", "afmoe")
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
     *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
     *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES, *_GEMMA_4),
 )
-_GRANITE = ("granite", "granitemoe", "granitehybrid")
+_GRANITE_EXPERTS = ("granitemoe", "granitehybrid")
+_GRANITE = ("granite", *_GRANITE_EXPERTS)
 _MULTIPLIED = (*_GRANITE, "minicpm")
 _GEMMA = ("gemma2", "gemma3")
 _PATTERNED = (*_GEMMA, *_LAYER_INPUTS, "olmo2", "exaone4")
@@ -94,7 +86,11 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         )
     ),
     "expert_shared_feed_forward_length": obeyed(
-        only=("qwen2moe", *_DELTA_MIXTURES, *_ERNIE, "granitehybrid", *_NEMOTRON_EXPERTS)
+        "of bailingmoe2 expert_shared_count is read",
+        only=(
+            *("qwen2moe", *_DELTA_MIXTURES, *_ERNIE, *_GRANITE_EXPERTS, *_NEMOTRON_EXPERTS),
+            "bailingmoe2",
+        ),
     ),
     "expert_shared_count": Field(
         Treatment.OBEYED,
@@ -102,7 +98,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         only=(*_ERNIE, *_ROUTED_NAMES),
     ),
     "leading_dense_block_count": obeyed(
-        "layers before the first with experts", only=(*_ERNIE, *_ROUTED, "lfm2moe")
+        "layers before the first with experts", only=(*_ERNIE, *_ROUTED, "lfm2moe", "afmoe")
     ),
     "interleave_moe_layer_step": obeyed("of so many layers the last has experts", only=_ERNIE),
     "expert_gating_func": _router("1: softmax, 2: sigmoid, 3: softmax of the chosen", 1),

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 
 from tamiz_exporters.activations import GGUF_NAMES, chosen_activation
-from tamiz_exporters.architecture import Architecture
-from tamiz_exporters.architectures import (
-    ARCHITECTURES,
-    SOFT_CAPS,
-    WITH_EXPERTS,
-    WITH_SIGMOIDS,
-    WITH_WINDOWS,
-)
+from tamiz_exporters.architectures import SOFT_CAPS
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
     Experts,
@@ -34,11 +27,11 @@ from tamiz_exporters.gemma_fields import gguf_heads, sharing
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.gguf_rope import Rope
+from tamiz_exporters.gguf_traits import gguf_traits
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, gguf_latent
 from tamiz_exporters.latent_weights import GGUF_LATENTS
 from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf_width
 from tamiz_exporters.mamba_weights import GGUF_MAMBA
-from tamiz_exporters.missing_architectures import MISSING
 from tamiz_exporters.mixture_traits import (
     GGUF_BESIDE,
     GGUF_BESIDE_FUSED,
@@ -83,12 +76,8 @@ class GgufModel:
         """
         self.file = file
         self.architecture = file.get("general.architecture", str)
-        if self.architecture not in ARCHITECTURES:
-            lack = MISSING.get(self.architecture)
-            architecture = self.architecture + (f" (not supported: {lack})" if lack else "")
-            file.fail("general.architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
         self.of = of = Hyperparameters(file, self.architecture)
-        self.traits = self._traits()
+        self.traits = gguf_traits(of)
         of.check()
         self.hidden = of.positive("embedding_length")
         self.vocabulary = of.tensor("token_embd.weight", (None, self.hidden)).shape[0]
@@ -181,15 +170,6 @@ class GgufModel:
         return chosen_activation(
             given, self.traits.activation, stated, GGUF_NAMES, partial(self.of.reject, key)
         )
-
-    def _traits(self) -> Architecture:
-        if self.of.given("expert_count") and self.architecture in WITH_EXPERTS:
-            return WITH_EXPERTS[self.architecture]
-        if self.architecture in WITH_SIGMOIDS and self.of.given("expert_gating_func") == 2:
-            return WITH_SIGMOIDS[self.architecture]
-        if self.architecture in WITH_WINDOWS and self.of.given("attention.sliding_window"):
-            return WITH_WINDOWS[self.architecture]
-        return ARCHITECTURES[self.architecture]
 
     def _experts(self, layers: tuple[Mixer, ...]) -> Experts | None:
         """The mixture of experts of some layers."""

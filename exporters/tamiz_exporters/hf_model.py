@@ -337,7 +337,8 @@ class HfModel:
         for key, part in _BIASES:
             if self._of.flag(key) is False and f"{layer}{part}.bias" in self.folder.tensors:
                 self._of.reject(key, False, f"true, as {layer}{part} has a bias")
-        has_norm, key = f"{layer}self_attn.q_norm.weight" in self.folder.tensors, "use_qk_norm"
+        norm = self._traits.own_names.get("self_attn.q_norm", "self_attn.q_norm")
+        has_norm, key = f"{layer}{norm}.weight" in self.folder.tensors, "use_qk_norm"
         if key in self._of.values and self._of.flag(key) is not has_norm:
             self._of.reject(key, not has_norm, f"{str(has_norm).lower()}, as {layer}self_attn")
 
@@ -367,7 +368,7 @@ class HfModel:
                 "scale": of.number("query_pre_attn_scalar") ** -0.5
                 if scalar
                 else self._traits.score_scale,
-                "embedding_scale": self._hidden**0.5 if self._traits.scales_embedding else 1.0,
+                "embedding_scale": self._embedding_scale(),
             }
         return {
             "scale": of.number("attention_multiplier", 1.0),
@@ -375,6 +376,12 @@ class HfModel:
             "residual_scale": of.number("residual_multiplier", 1.0),
             "logit_divisor": of.number("logits_scaling", 1.0),
         }
+
+    def _embedding_scale(self) -> float:
+        """Factor on the embedding, where no field names one."""
+        key = self._traits.scale_key
+        scaled = self._traits.scales_embedding and (not key or self._of.flag(key) is True)
+        return float(self._hidden**0.5) if scaled else 1.0
 
     def _count(self) -> int:
         """Number of layers."""

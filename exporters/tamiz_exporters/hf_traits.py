@@ -21,14 +21,16 @@ def read_traits(of: Fields) -> Architecture:
     """What the decoder has.
 
     Raises:
-        TamizError: Its architecture is unknown.
+        TamizError: Its architecture is unknown, or its class is another one than is read.
     """
     kind = of.text("model_type", "")
     if kind not in HF_ARCHITECTURES:
         of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
+    traits, classes = HF_ARCHITECTURES[kind], of.given("architectures")
+    if traits.class_decides and classes != [traits.model_class]:
+        of.reject("architectures", classes, f"[{traits.model_class}]")
     if kind in _WITH_EXPERTS and of.given("num_local_experts") != 0:
         return _WITH_EXPERTS[kind]
-    traits = HF_ARCHITECTURES[kind]
     if traits.wide_heads and (of.group(TEXT_CONFIG) or of).flag("enable_moe_block"):
         return replace(GEMMA_4_MOE, model_class=traits.model_class)
     return traits

@@ -53,7 +53,7 @@ MAMBA_FIELDS: dict[str, Field] = {
     "position_embedding_type": obeyed("rope, or nope and null for none", only=(GRANITE_HYBRID,)),
     "shared_intermediate_size": obeyed(
         "width of the expert that every token takes, or of the block without experts",
-        only=(GRANITE_HYBRID,),
+        only=(GRANITE_HYBRID, "granitemoeshared"),
     ),
     "lm_head_multiplier": _factor("factor on logits"),
     "key_multiplier": _factor("factor on keys"),

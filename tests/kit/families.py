@@ -26,6 +26,7 @@ from kit.family_shapes import (
     biases,
     norms,
 )
+from kit.mixture_families import MIXTURES
 from kit.picture_families import PICTURES
 from kit.position_families import WITH_POSITIONS
 
@@ -109,6 +110,7 @@ FAMILIES = {
     **PICTURES,
     **DENSE,
     **WITH_POSITIONS,
+    **MIXTURES,
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, ENDS),
     "olmo 3": Family(
         "Olmo3ForCausalLM",

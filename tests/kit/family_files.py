@@ -19,7 +19,6 @@ from gguf.constants import GGMLQuantizationType as Type
 
 from kit.families import FAMILIES
 from kit.family_shapes import (
-    EXPERTS,
     FFN,
     HEAD_DIM,
     HEADS,
@@ -152,8 +151,14 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 
 
 def _parts(tensors: dict[str, Array]) -> Iterator[tuple[str, Array]]:
-    """Tensors, of which those of queries, keys and values by head of keys come apart."""
+    """Tensors, of which those that hold gate and up, or q, k and v by head of keys, come apart."""
     for name, values in tensors.items():
+        if name.endswith("input_linear.weight"):
+            block = "mlp.shared_expert" if "shared_mlp" in name else "mlp.experts"
+            for part, own in zip(("gate", "up"), np.split(values, 2, -2), strict=True):
+                at, _, _ = name.rpartition(".input_linear")
+                yield f"{at.rpartition('.')[0]}.{block}.{part}_proj.weight", own
+            continue
         if not name.endswith("attention.wqkv.weight"):
             yield name, values
             continue
@@ -169,7 +174,7 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
     stacks: dict[str, list[Array]] = {}
     shape = TinyModel(head_dim=HEAD_DIM, rotary_dim=HEAD_DIM)
     for name, values in _parts(tensors(family)):
-        if "query_key_value" in name:  # of each head
+        if family.gguf == "gptneox" and "query_key_value" in name:  # of each head
             values = values.reshape(HEADS, 3, HEAD_DIM, -1).swapaxes(0, 1).reshape(values.shape)
         if family.turned and re.search(r"\.c_(attn|proj|fc)\.weight$", name):
             values = values.T
@@ -185,7 +190,7 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
         stored = next(filter(None, names), None)
         assert stored is not None, name
         stacks.setdefault(stored, []).append(values.squeeze())
-        if whole == name or len(stacks[stored]) == EXPERTS or values.ndim == 1:
+        if whole == name or len(stacks[stored]) == family.experts or values.ndim == 1:
             parts = stacks.pop(stored)
             yield stored, parts[0] if len(parts) == 1 else np.stack(parts)
     for which in ("short", "long") if family.factors else ():

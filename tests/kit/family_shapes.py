@@ -30,6 +30,7 @@ class Family:
             tokens may turn.
         prefix: What begins the names of tensors in place of ``model.``.
         layers: What begins the names of layers, behind that.
+        experts: Of a layer that has a mixture of single ones.
         from_one: Whether weights of norms are stored less 1.
         without: Usual fields that its ``config.json`` lacks.
         turned: Whether transformers stores the matrices of layers as ``[K, N]``.
@@ -50,6 +51,7 @@ class Family:
     whole: dict[str, Any] | None = None
     pairs: bool = False
     layers: str = "layers"
+    experts: int = EXPERTS
     from_one: bool = False
     without: tuple[str, ...] = ()
     turned: bool = False

@@ -47,6 +47,7 @@ FAMILIES = (
     _Family("Command R7B", "cohere2", "cohere2"),
     _Family("DeepSeek V2, V2-Lite", "deepseek_v2", "deepseek2"),
     _Family("DeepSeek V3, R1", "deepseek_v3", "deepseek2"),
+    _Family("dots.llm1", "dots1", "dots1"),
     _Family("ERNIE 4.5", "ernie4_5", "ernie4_5"),
     _Family("ERNIE 4.5 MoE", "ernie4_5_moe", "ernie4_5-moe"),
     _Family("EXAONE 3, 3.5", "exaone", "exaone"),
@@ -67,12 +68,14 @@ FAMILIES = (
     _Family("gpt-oss", "gpt_oss", "gpt-oss"),
     _Family("Granite 3", "granite", "granite"),
     _Family("Granite 3 MoE", "granitemoe", "granitemoe"),
+    _Family("Granite 3 MoE with shared experts", "granitemoeshared", "granitemoe"),
     _Family("Granite 4 hybrid", "granitemoehybrid", "granitehybrid"),
     _Family("InternLM 2, 2.5", "internlm2", "internlm2"),
     _Family("InternLM 3", "internlm3", "llama"),
     _Family("Jais 2", "jais2", "jais2"),
     _Family("LFM2", "lfm2", "lfm2"),
     _Family("LFM2 MoE", "lfm2_moe", "lfm2moe"),
+    _Family("Ling, Ring 2.0 (mini, flash)", "bailing_moe", "bailingmoe2"),
     _Family("Llama 2, 3", "llama", "llama"),
     _Family("Llama 4", "llama4_text", "llama4"),
     _Family("Mamba, Falcon-Mamba", "mamba", "mamba"),
@@ -107,6 +110,7 @@ FAMILIES = (
     _Family("SmolVLM, text", "smolvlm", "llama"),
     _Family("StableLM 2", "stablelm", "stablelm"),
     _Family("StarCoder 2", "starcoder2", "starcoder2"),
+    _Family("Trinity (AFMoE)", "afmoe", "afmoe"),
 )
 
 

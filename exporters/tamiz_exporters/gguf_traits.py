@@ -1,0 +1,36 @@
+"""Which architecture a GGUF file has."""
+
+from __future__ import annotations
+
+from tamiz_exporters.architecture import Architecture
+from tamiz_exporters.architectures import (
+    ARCHITECTURES,
+    WITH_EXPERTS,
+    WITH_SIGMOIDS,
+    WITH_WINDOWS,
+)
+from tamiz_exporters.gguf_hyperparameters import Hyperparameters
+from tamiz_exporters.missing_architectures import MISSING
+from tamiz_exporters.mixture_architectures import WITH_SHARED
+
+
+def gguf_traits(of: Hyperparameters) -> Architecture:
+    """What the decoder of a file has.
+
+    Raises:
+        TamizError: Its architecture is not supported.
+    """
+    name, file = of.architecture, of.file
+    if name not in ARCHITECTURES:
+        lack = MISSING.get(name)
+        found = name + (f" (not supported: {lack})" if lack else "")
+        file.fail("general.architecture", found, f"one of {', '.join(ARCHITECTURES)}")
+    if of.given("expert_count") and name in WITH_EXPERTS:
+        return WITH_EXPERTS[name]
+    if name in WITH_SIGMOIDS and of.given("expert_gating_func") == 2:
+        return WITH_SIGMOIDS[name]
+    if name in WITH_WINDOWS and of.given("attention.sliding_window"):
+        return WITH_WINDOWS[name]
+    if name in WITH_SHARED and of.given("expert_shared_feed_forward_length"):
+        return WITH_SHARED[name]
+    return ARCHITECTURES[name]
