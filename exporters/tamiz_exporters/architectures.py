@@ -309,6 +309,13 @@ WITH_SIGMOIDS = {
     ),
 }
 
+#: By `general.architecture`, where queries grow with their position.
+WITH_GROWTH = {
+    "mistral3": replace(
+        ARCHITECTURES["llama"], model_class="Ministral3ForCausalLM", model_type="ministral3"
+    ),
+}
+
 #: By `general.architecture`, where layers have sliding windows.
 WITH_WINDOWS = {"olmo2": OLMO_3}
 
@@ -328,6 +335,7 @@ HF_ARCHITECTURES: dict[str, Architecture] = {
         for name in ("qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma3")
     },
     **HF_DENSE,
+    "ministral3": WITH_GROWTH["mistral3"],
     "bitnet": _BITNET_2B,
     "mixtral": WITH_EXPERTS["llama"],
     "opt": OPT,

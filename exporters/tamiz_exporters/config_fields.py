@@ -41,7 +41,7 @@ _WINDOWED = (
     "olmo3",
     "cohere2",
     "starcoder2",
-    *("afmoe", "dots1"),
+    *("afmoe", "dots1", "ministral3"),
 )
 _BY_KIND = (
     *LAYER_INPUTS,

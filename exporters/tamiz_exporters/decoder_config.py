@@ -91,6 +91,21 @@ class Latent:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """Queries that grow with their position p: times 1 + factor · ln(1 + ⌊p / span⌋).
+
+    Attributes:
+        factor: Of the logarithm.
+        span: Positions from one step to the next; the first have 1.
+        steps: How many steps the longest sequence has.
+    """
+
+    factor: float
+    span: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class ShortConvolution:
     """A layer that mixes its last tokens in place of attention, see `convolution_graph`.
 
@@ -246,6 +261,7 @@ class DecoderConfig:
         latent: What keys and values are made of; None where each has a matrix of its own.
         centred: Whether norms are LayerNorms, which take the mean off; otherwise RMSNorms.
         parallel: Whether attention and feed-forward stand side by side, both beside x.
+        growth: How queries grow with their position; None: they do not.
         streams: The residual streams; None where there is one.
         normed_values: Whether values are normed without a weight, as in Gemma 3n and 4.
         input_width: P, width of the inputs of single layers, see `gemma_graph`; 0 for none.
@@ -274,6 +290,7 @@ class DecoderConfig:
     streams: Streams | None = None
     normed_values: bool = False
     input_width: int = 0
+    growth: Growth | None = None
 
     @property
     def attentions(self) -> tuple[LayerAttention, ...]:

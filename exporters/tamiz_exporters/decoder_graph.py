@@ -14,11 +14,11 @@ of a latent of low rank (DeepSeek, `latent_graph`).
 
 Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
 feed-forward add to x (Gemma), in place of those of x (OLMo 2), a factor on the embedding (Gemma),
-a table of positions that is added to it (GPT-2), soft caps c · tanh(u / c) of scores and logits
-(Gemma 2), layers that see a window of the last keys, layers without rotary embedding, a score of
-each head that joins the sum of its softmax, its *sink* (gpt-oss), a sigmoid of x that multiplies
-what attention gives (Qwen 3.5), norms that take the mean off (StarCoder 2), attention and
-feed-forward side by side:
+a table of positions that is added to it (GPT-2), queries that grow with their position (Ministral
+3), soft caps c · tanh(u / c) of scores and logits (Gemma 2), layers that see a window of the last
+keys, layers without rotary embedding, a score of each head that joins the sum of its softmax, its
+*sink* (gpt-oss), a sigmoid of x that multiplies what attention gives (Qwen 3.5), norms that take
+the mean off (StarCoder 2), attention and feed-forward side by side:
 
     x       = x + (attention(norm(x)) + feed_forward(norm(x)))           (Command R, Phi-2)
 
@@ -48,7 +48,7 @@ from tamiz_exporters.graph_builder import GraphBuilder, typed_value
 from tamiz_exporters.latent_graph import head_numbers, latent_projections, values_of_latents
 from tamiz_exporters.mask_graph import Masks, attention_masks
 from tamiz_exporters.mixer_graph import mixed, mixer_states
-from tamiz_exporters.rotary_graph import rotary_table, rotate
+from tamiz_exporters.rotary_graph import query_growth, rotary_table, rotate
 
 OPSET = 18
 _POSITIONS = "/model/embed_positions"
@@ -148,6 +148,8 @@ class DecoderGraph(GraphBuilder):
             r: rotary_table(self, r, n, self.position_ids) for n, r in enumerate(rotaries)
         }
         self.masks = self.attention_masks(ids)
+        if self.config.growth is not None:
+            self.grown = query_growth(self, self.config.growth, self.position_ids)
         if self.config.latent is not None:
             self.head_numbers = head_numbers(self, ids, self.config.heads)
         if any(isinstance(layer, ShortConvolution) for layer in self.config.layers):
@@ -313,6 +315,8 @@ class DecoderGraph(GraphBuilder):
         """What q, k and v are heads of, ``[B, S, heads·D]``; no v: the values are the keys."""
         if (latent := self.config.latent) is None:
             q, k = (self.linear(f"{name}/{part}_proj", x) for part in "qk")
+            if self.config.growth is not None:
+                q = self.op("Mul", f"{name}/Mul_growth", q, self.grown)
             return q, k, self.linear(f"{name}/v_proj", x) if self.has(f"{name}/v_proj") else k
         q, latents = latent_projections(self, name, latent, x, self.head_numbers)
         return q, latents, None

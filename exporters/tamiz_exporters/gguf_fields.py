@@ -134,7 +134,8 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
         "1, or what yarn multiplies cosine and sine by where nothing else is said"
     ),
     "rope.scaling.yarn_log_multiplier": obeyed(
-        "a tenth of mscale_all_dim, which scales scores, too", only=("deepseek2",)
+        "mscale_all_dim; of deepseek2 a tenth of it, which scales scores, too",
+        only=("deepseek2", "mistral3"),
     ),
     "rope.scaling.alpha": refused("NTK-aware scaling of the base"),
     "rope.dimension_sections": Field(
@@ -152,7 +153,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "attention.clamp_kqv": refused("clamped q, k and v"),
     "attention.causal": Field(Treatment.REFUSED, "attention to later tokens", (True,)),
     "attention.temperature_length": refused("scores that depend on the position"),
-    "attention.temperature_scale": refused("scores that depend on the position"),
+    "attention.temperature_scale": obeyed("how queries grow with their position", ("mistral3",)),
     "attention.shared_kv_layers": obeyed(
         "the last layers, which read keys and values of others; all after the 20th where it is "
         "missing in gemma3n",

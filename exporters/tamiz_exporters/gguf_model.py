@@ -115,6 +115,7 @@ class GgufModel:
             latent=latent,
             centred=self.traits.centred,
             parallel=self.traits.parallel and (of.given(_PARALLEL) is None or of.flag(_PARALLEL)),
+            growth=self.rope.growth,
             **self._gemma(len(layers)),
             **multipliers,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tamiz_exporters.decoder_config import Rotary
+from tamiz_exporters.decoder_config import Growth, Rotary
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.rope import YARN_TURNS, longrope_length, rotary, yarn_context, yarn_length
 
@@ -15,6 +15,7 @@ from tamiz_exporters.rope import YARN_TURNS, longrope_length, rotary, yarn_conte
 FACTORS = "rope_freqs.weight"
 SHORT, LONG = "rope_factors_short.weight", "rope_factors_long.weight"
 _ORIGINAL = "rope.scaling.original_context_length"
+_LOGARITHM = "rope.scaling.yarn_log_multiplier"
 
 
 class Rope:
@@ -26,6 +27,7 @@ class Rope:
         scaling: What ``config.json`` says as ``rope_scaling``; None without scaling.
         context: Longest sequence that the frequencies are meant for, in tokens.
         stretch: Factor on scores.
+        growth: How queries grow with their position; None: they do not.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Rope:
             self._local = self._dimensions("rope.dimension_count_swa", local_dim)
         self.context = of.positive("context_length")
         self.scaling = self._scaling()
+        self.growth = self._growth()
 
     def scaled(self) -> Rotary:
         """The rotary embedding of layers that see all keys."""
@@ -110,6 +113,8 @@ class Rope:
         length = (length or 1.0) * yarn_length(factor)
         if self._stretches_scores:
             length = self._stretched(factor, length)
+        elif of.given(_LOGARITHM) is not None:
+            length /= yarn_length(factor, of.number(_LOGARITHM))
         return {
             "rope_type": "yarn",
             "factor": factor,
@@ -119,6 +124,15 @@ class Rope:
             "beta_slow": slow,
             **({} if self._truncated else {"truncate": False}),
         }
+
+    def _growth(self) -> Growth | None:
+        of, key = self._of, "attention.temperature_scale"
+        if not of.given(key):
+            return None
+        span = of.positive(_ORIGINAL, self.context)
+        growth = Growth(of.number(key), span, self.context // span + 1)
+        self.scaling = {**(self.scaling or {}), "llama_4_scaling_beta": growth.factor}
+        return growth
 
     def _check_length(self, factor: float) -> None:
         """Refuses a factor on cosine and sine but the usual one, which is always applied."""
@@ -133,7 +147,7 @@ class Rope:
         The file has a tenth of the scale of the logarithm. With it, cosine and sine are as long as
         without yarn.
         """
-        scale = 10 * self._of.number("rope.scaling.yarn_log_multiplier", 0.0)
+        scale = 10 * self._of.number(_LOGARITHM, 0.0)
         length = length / yarn_length(factor) if scale else length
         self.stretch = (length * (yarn_length(factor, scale) if scale else 1.0)) ** 2
         return length

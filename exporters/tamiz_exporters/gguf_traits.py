@@ -6,6 +6,7 @@ from tamiz_exporters.architecture import Architecture
 from tamiz_exporters.architectures import (
     ARCHITECTURES,
     WITH_EXPERTS,
+    WITH_GROWTH,
     WITH_SIGMOIDS,
     WITH_WINDOWS,
 )
@@ -31,6 +32,8 @@ def gguf_traits(of: Hyperparameters) -> Architecture:
         return WITH_SIGMOIDS[name]
     if name in WITH_WINDOWS and of.given("attention.sliding_window"):
         return WITH_WINDOWS[name]
+    if name in WITH_GROWTH and of.given("attention.temperature_scale"):
+        return WITH_GROWTH[name]
     if name in WITH_SHARED and of.given("expert_shared_feed_forward_length"):
         return WITH_SHARED[name]
     return ARCHITECTURES[name]

@@ -125,6 +125,7 @@ class HfModel:
             latent=latent,
             centred=self._traits.centred,
             parallel=self._traits.parallel and of.flag(_PARALLEL) is not False,
+            growth=self._rope.growth,
             **self._gemma(len(layers)),
             **multipliers,
         )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tamiz_exporters.architecture import Architecture
-from tamiz_exporters.decoder_config import Rotary
+from tamiz_exporters.decoder_config import Growth, Rotary
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.rope import YARN_TURNS, longrope_length, rotary, yarn_context, yarn_length
 from tamiz_exporters.rope_fields import ROPE_FIELDS
@@ -92,6 +92,19 @@ class HfRope:
             return 1.0
         scaled = group.text("rope_type", group.text("type", "default")) != "default"
         return yarn_length(group.number("factor"), group.number("mscale_all_dim")) ** (2 * scaled)
+
+    @property
+    def growth(self) -> Growth | None:
+        """How queries grow with their position.
+
+        Raises:
+            TamizError: A value is absurd.
+        """
+        group = self._full or self._group(self._of, "rope_scaling")
+        if group is None or not group.given("llama_4_scaling_beta"):
+            return None
+        span = self._original(group)
+        return Growth(group.number("llama_4_scaling_beta"), span, self.context // span + 1)
 
     def _group(self, of: Fields, key: str) -> Fields | None:
         group = of.group(key)

@@ -10,6 +10,7 @@ from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.gemma_architectures import GEMMA_4_MOE
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hybrid_architectures import HYBRIDS_WITH_EXPERTS
+from tamiz_exporters.picture_architectures import OTHER_TEXTS
 
 #: By `model_type`, where the configuration does not say that there are no experts.
 _WITH_EXPERTS = {each.model_type: each for each in HYBRIDS_WITH_EXPERTS.values()}
@@ -23,7 +24,9 @@ def read_traits(of: Fields) -> Architecture:
     Raises:
         TamizError: Its architecture is unknown, or its class is another one than is read.
     """
-    kind = of.text("model_type", "")
+    kind, inner = of.text("model_type", ""), of.group(TEXT_CONFIG)
+    text = "" if inner is None else inner.text("model_type", "")
+    kind = text if text in OTHER_TEXTS.get(kind, ()) else kind
     if kind not in HF_ARCHITECTURES:
         of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
     traits, classes = HF_ARCHITECTURES[kind], of.given("architectures")

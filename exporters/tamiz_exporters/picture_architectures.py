@@ -30,6 +30,8 @@ _WITH_PICTURES = {
     "qwen3_vl": ("Qwen3VLForConditionalGeneration", "qwen3"),
     "smolvlm": ("SmolVLMForConditionalGeneration", "llama"),
 }
+#: By ``model_type``: text models of another kind that it may have instead.
+OTHER_TEXTS = {"mistral3": ("ministral3",)}
 
 
 def with_pictures(texts: Mapping[str, Architecture]) -> dict[str, Architecture]:

@@ -29,6 +29,12 @@ ROPE_FIELDS: dict[str, Field] = {
     "beta_slow": obeyed("of yarn"),
     "mscale": obeyed("of yarn, with mscale_all_dim"),
     "mscale_all_dim": obeyed("of yarn, with mscale"),
+    "llama_4_scaling_beta": Field(
+        Treatment.OBEYED,
+        "how queries grow with their position",
+        (None, 0),
+        ("ministral3",),
+    ),
     "truncate": obeyed("of yarn"),
     "short_factor": obeyed("of longrope"),
     "long_factor": obeyed("of longrope, where a run reaches beyond the original context"),
@@ -38,5 +44,6 @@ ROPE_FIELDS: dict[str, Field] = {
     ),
     "mrope_section": _OF_TEXT,
     "mrope_interleaved": _OF_TEXT,
+    **no_effect("that of the model is read", "max_position_embeddings"),
     **no_effect("says how the model was trained", "finetuned"),
 }

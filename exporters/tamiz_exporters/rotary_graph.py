@@ -1,11 +1,15 @@
-"""The nodes of a rotary embedding: rotary(u) = u·cos θ + rotate_half(u)·sin θ."""
+"""The nodes of what depends on positions.
+
+rotary(u) = u·cos θ + rotate_half(u)·sin θ
+growth(p) = 1 + β · ln(1 + ⌊p / L⌋)
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_exporters.decoder_config import Rotary
+from tamiz_exporters.decoder_config import Growth, Rotary
 from tamiz_exporters.graph_builder import GraphBuilder
 
 Tables = tuple[ir.Value, ir.Value]
@@ -34,6 +38,20 @@ def rotary_table(of: GraphBuilder, rotary: Rotary, number: int, position_ids: ir
         return cos, sin
     factor = of.constant(rotary.factor, np.float32)
     return of.op("Mul", f"{name}/Mul_1", cos, factor), of.op("Mul", f"{name}/Mul_2", sin, factor)
+
+
+def query_growth(of: GraphBuilder, growth: Growth, position_ids: ir.Value) -> ir.Value:
+    """Returns growth(p), ``[B, S, 1]``, of positions ``[B, S]``.
+
+    Its values are looked up, as ONNX Runtime's Log of a token depends on how many stand beside it.
+    """
+    name, constant = "/model/query_growth", "model.query_growth.table"
+    steps = np.log1p(np.arange(growth.steps, dtype=np.float32))
+    table: np.ndarray = np.float32(1) + np.float32(growth.factor) * steps
+    values = of.initialize(constant, ir.tensor(table, name=constant))
+    step = of.op("Div", f"{name}/Div", position_ids, of.constant(growth.span))
+    step = of.op("Unsqueeze", f"{name}/Unsqueeze", step, of.constant([2]))
+    return of.op("Gather", f"{name}/Gather", values, step, axis=0)
 
 
 def _frequency_of_length(

@@ -28,6 +28,7 @@ from tamiz.plugins import Plugins
 from tamiz.runtime import Batch
 from tamiz.runtime.model import Model
 from tamiz.survey.export import export
+from tamiz_exporters.decoder_config import Growth
 from tamiz_exporters.hf_model import HfModel
 
 REFERENCES = json.loads(Path(__file__).with_name("reference_families.json").read_text())
@@ -39,8 +40,8 @@ WITH_SECTIONS = 1e-4
 STORED_ERROR = 5e-3
 #: Several ranges of keys are summed; beyond every window.
 TEXT = [(7 * i * i + 3 * i) % 250 + 2 for i in range(150)]
-#: Factors on embedding and residuals, and gates on what attention gives, are ONNX's products.
-SPLIT = ("minicpm", "minicpm 4", "granite moe with a shared expert", "afmoe")
+#: Factors on embedding, residuals and queries, and gates behind attention, are ONNX's products.
+SPLIT = ("ministral 3", "minicpm", "minicpm 4", "granite moe with a shared expert", "afmoe")
 IN_GGUF = [name for name, family in FAMILIES.items() if family.gguf]
 
 
@@ -95,6 +96,13 @@ def test_parts_that_read_pictures_are_left_out(
     bundle = export(str(tmp_path / "hf"), tmp_path / "dense", plugins, "float32")
     assert f"1 tensors are ignored, such as {tower}" in caplog.text
     check(bundle.path, REFERENCES["transformers"][name], RELATIVE_ERROR)
+
+
+def test_a_mistral_3_may_have_the_text_model_of_ministral(tmp_path: Path) -> None:
+    write_folder(tmp_path / "ministral", "ministral 3", "language_model.model.")
+    text = json.loads((tmp_path / "ministral" / "config.json").read_text())
+    write_folder(tmp_path / "hf", "mistral small 3.1", text_config=text)
+    assert HfModel(tmp_path / "hf").config.growth == Growth(0.1, 16, 33)
 
 
 def test_a_text_model_of_another_kind_is_refused(tmp_path: Path) -> None:

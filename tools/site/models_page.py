@@ -82,6 +82,7 @@ FAMILIES = (
     _Family("MiniCPM 1, 2, 4", "minicpm", "minicpm"),
     _Family("MiniCPM3", "minicpm3", "minicpm3"),
     _Family("MiniMax-M2", "minimax_m2", "minimax-m2"),
+    _Family("Ministral 3, text", "ministral3", "mistral3"),
     _Family("Mistral", "mistral", "llama"),
     _Family("Mistral Small 3.1, text", "mistral3", "mistral3"),
     _Family("Mixtral", "mixtral", "llama"),
