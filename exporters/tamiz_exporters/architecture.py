@@ -60,6 +60,7 @@ class Architecture:
         head: What transformers calls the head.
         layers: What begins the names of layers there.
         by_head: Whether a tensor of q, k and v has them there for one head of keys after the other.
+        multi_query: Whether there is one head of keys, unless ``config.json`` says otherwise.
         ffn_key: Width of the feed-forward block in ``config.json``.
         ffn_factor: That width over the one of the residual stream where ``config.json`` says none;
             0: it must say it.
@@ -128,6 +129,7 @@ class Architecture:
     head: str = "lm_head"
     layers: str = "layers"
     by_head: bool = False
+    multi_query: bool = False
     ffn_key: str = "intermediate_size"
     ffn_factor: int = 0
     ffn_adjusted: bool = False

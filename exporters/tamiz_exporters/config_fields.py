@@ -61,6 +61,7 @@ _BY_KIND = (
     *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
 )
 _NEOX = ("gpt_neox",)
+_FALCON = ("falcon",)
 _COHERE = ("cohere", "cohere2")
 _CHOSEN = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "smollm3", "dots1")
 _BIASED = (
@@ -150,6 +151,14 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     "norm_epsilon": obeyed("ε of the norms", only=("starcoder2",)),
     **POSITION_FIELDS,
+    "multi_query": obeyed("one head of keys and values", only=_FALCON),
+    "num_kv_heads": obeyed("heads of keys and values, where they are more", only=_FALCON),
+    "new_decoder_architecture": obeyed("num_kv_heads, and two norms", only=_FALCON),
+    "num_ln_in_parallel_attn": obeyed("1: one norm with new_decoder_architecture", only=_FALCON),
+    "ffn_hidden_size": obeyed("width of the feed-forward block", only=_FALCON),
+    "activation": obeyed("of the feed-forward block", only=_FALCON),
+    "parallel_attn": required("attention before feed-forward"),
+    "alibi": refused("a bias by distance (ALiBi)"),
     "layer_norm_eps": obeyed(
         "ε of the norms", only=(*_COHERE, *_NEOX, "jais2", "opt", "phi", "stablelm")
     ),
@@ -324,7 +333,9 @@ CONFIG_FIELDS: dict[str, Field] = {
     **no_effect("rope_scaling has it", "initial_context_length"),
     "use_qkv_bias": obeyed_by(["stablelm", *_BAILING], "the biases that the file has are added"),
     "qkv_bias": obeyed_by(["qwen2_moe", "internlm3"], "the biases that the file has are added"),
-    "bias": obeyed_by(["internlm2", "internlm3"], "the biases that the file has are added"),
+    "bias": obeyed_by(
+        ["internlm2", "internlm3", *_FALCON], "the biases that the file has are added"
+    ),
     "sparse_config": refused("attention to blocks of keys"),
     "clip_qkv": refused("clamped q, k and v"),
     **no_effect(

@@ -35,8 +35,8 @@ _GEMMA = ("gemma2", "gemma3")
 _PATTERNED = (*_GEMMA, *_LAYER_INPUTS, "olmo2", "exaone4")
 #: With norms that take the mean off.
 _MEANS = (
-    *("command-r", "cohere2", "gpt2", "gptneox", "jais2", "nemotron", "orion", "phi2"),
-    *("stablelm", "starcoder2"),
+    *("command-r", "cohere2", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "orion"),
+    *("phi2", "stablelm", "starcoder2"),
 )
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
 

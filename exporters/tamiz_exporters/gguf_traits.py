@@ -11,6 +11,7 @@ from tamiz_exporters.architectures import (
     WITH_WINDOWS,
 )
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
+from tamiz_exporters.mean_norm_architectures import WITH_TWO_NORMS
 from tamiz_exporters.missing_architectures import MISSING
 from tamiz_exporters.mixture_architectures import WITH_SHARED
 
@@ -36,4 +37,6 @@ def gguf_traits(of: Hyperparameters) -> Architecture:
         return WITH_GROWTH[name]
     if name in WITH_SHARED and of.given("expert_shared_feed_forward_length"):
         return WITH_SHARED[name]
+    if name in WITH_TWO_NORMS and "blk.0.attn_norm_2.weight" in file.tensors:
+        return WITH_TWO_NORMS[name]
     return ARCHITECTURES[name]

@@ -295,7 +295,9 @@ class HfModel:
         if not heads:
             return 0, 0
         of = self._of
-        kv_heads = of.positive("num_key_value_heads", heads)
+        one = self._traits.multi_query and of.flag("multi_query") is not False
+        one = one and not of.flag("new_decoder_architecture")
+        kv_heads = 1 if one else of.positive("num_key_value_heads", heads)
         if heads % kv_heads:
             of.reject("num_key_value_heads", kv_heads, f"a divisor of {heads}")
         head_dim = of.positive("attention_head_dim", max(1, self._hidden // heads))

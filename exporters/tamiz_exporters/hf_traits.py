@@ -10,6 +10,7 @@ from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.gemma_architectures import GEMMA_4_MOE
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hybrid_architectures import HYBRIDS_WITH_EXPERTS
+from tamiz_exporters.mean_norm_architectures import WITH_TWO_NORMS
 from tamiz_exporters.picture_architectures import OTHER_TEXTS
 
 #: By `model_type`, where the configuration does not say that there are no experts.
@@ -36,6 +37,8 @@ def read_traits(of: Fields) -> Architecture:
         return _WITH_EXPERTS[kind]
     if traits.wide_heads and (of.group(TEXT_CONFIG) or of).flag("enable_moe_block"):
         return replace(GEMMA_4_MOE, model_class=traits.model_class)
+    if kind in WITH_TWO_NORMS and of.flag("new_decoder_architecture"):
+        return traits if of.given("num_ln_in_parallel_attn") == 1 else WITH_TWO_NORMS[kind]
     return traits
 
 

@@ -37,7 +37,9 @@ MAMBA_FIELDS: dict[str, Field] = {
     "conv_kernel": obeyed("tokens that a convolution mixes", only=_MIXERS),
     "mamba_hidden_act": obeyed("silu", only=(NEMOTRON_H,)),
     "mlp_hidden_act": obeyed("of feed-forward blocks", only=(NEMOTRON_H,)),
-    "layer_norm_epsilon": obeyed("another name of rms_norm_eps", only=(*_MIXERS, "exaone", "gpt2")),
+    "layer_norm_epsilon": obeyed(
+        "another name of rms_norm_eps", only=(*_MIXERS, "exaone", "falcon", "gpt2")
+    ),
     "attention_head_dim": obeyed("old name of head_dim", only=(NEMOTRON_H,)),
     "hybrid_override_pattern": obeyed(
         "a letter by layer: M, *, - and E, a mixture of experts", only=(NEMOTRON_H,)

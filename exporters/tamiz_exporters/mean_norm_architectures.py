@@ -25,6 +25,41 @@ _COHERE = Architecture(
     logit_scale=0.0625,
 )
 
+_FALCON = Architecture(
+    "FalconForCausalLM",
+    "falcon",
+    {name: stored for name, stored in _UNGATED.items() if name != _ONE_NORM},
+    {
+        "self_attn.o_proj": "self_attention.dense",
+        "mlp.up_proj": "mlp.dense_h_to_4h",
+        "mlp.down_proj": "mlp.dense_4h_to_h",
+    },
+    last_norm=("ln_f", "output_norm"),
+    epsilon_key="layer_norm_epsilon",
+    hf_fused={"self_attention.query_key_value": QKV},
+    gguf_fused={"attn_qkv": QKV},
+    layers="h",
+    own_keys={"num_key_value_heads": "num_kv_heads", "intermediate_size": "ffn_hidden_size"},
+    embedding="word_embeddings",
+    by_head=True,
+    multi_query=True,
+    ffn_factor=4,
+    activation_key="activation",
+    context=2048,
+    activation="gelu",
+    centred=True,
+    parallel=True,
+)
+
+#: By `general.architecture`, where attention and feed-forward read a norm each.
+WITH_TWO_NORMS = {
+    "falcon": replace(
+        _FALCON,
+        names={**_UNGATED, "input_layernorm": "attn_norm_2", _ONE_NORM: "attn_norm"},
+        own_names={**_FALCON.own_names, "input_layernorm": "ln_attn", _ONE_NORM: "ln_mlp"},
+    ),
+}
+
 #: By `general.architecture`.
 WITH_MEANS = {
     "command-r": _COHERE,
@@ -36,6 +71,7 @@ WITH_MEANS = {
         window=4096,
         turns_in_windows=True,
     ),
+    "falcon": _FALCON,
     "gptneox": Architecture(
         "GPTNeoXForCausalLM",
         "gpt_neox",

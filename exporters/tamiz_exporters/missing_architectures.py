@@ -10,11 +10,10 @@ MISSING = {
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
-    **dict.fromkeys(("bloom", "jais"), "a bias by distance (ALiBi)"),
+    **dict.fromkeys(("bloom", "jais", "mpt"), "a bias by distance (ALiBi)"),
     "apertus": "an activation with trained numbers (xIELU)",
     **dict.fromkeys(
         ("hunyuan-dense", "hunyuan-moe"), "norms of queries and keys behind the rotation"
     ),
     "smallthinker": "a router that reads the input of its layer before the norm",
-    "falcon": "queries, keys and values grouped in one tensor",
 }

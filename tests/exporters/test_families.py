@@ -74,7 +74,8 @@ def test_a_gguf_decodes_as_in_llama_cpp(tmp_path: Path, plugins: Plugins, name: 
     write_gguf(tmp_path / "tiny.gguf", name)
     bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32")
     fields = {"hidden_act": "silu", **FAMILIES[name].config}
-    gelu = fields.get("activation_function", fields["hidden_act"]).startswith("gelu")
+    names = ("activation", "activation_function", "hidden_act")
+    gelu = next(fields[name] for name in names if name in fields).startswith("gelu")
     bound = WITH_GELU if gelu else WITH_SECTIONS if name == "qwen 2.5 vl" else RELATIVE_ERROR
     reference = REFERENCES["llama.cpp"].get(name) or REFERENCES["transformers"][name]
     check(bundle.path, reference, bound)

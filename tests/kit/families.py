@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kit.dense_families import DENSE
+from kit.falcon_families import FALCONS
 from kit.family_shapes import (
     DOWN,
     ENDS,
@@ -109,6 +110,7 @@ _NEOX_FIELDS = {
 FAMILIES = {
     **PICTURES,
     **DENSE,
+    **FALCONS,
     **WITH_POSITIONS,
     **MIXTURES,
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, ENDS),

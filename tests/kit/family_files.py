@@ -36,6 +36,9 @@ Array = np.ndarray[Any, Any]
 _EXPERT = re.compile(r"experts\.\d+(\..*)")
 #: Weights that converters keep in float32.
 _FLOATS = ("ffn_gate_inp.weight", "shortconv.conv.weight")
+#: With a tensor that has queries, keys and values of each head of keys in transformers, and all
+#: queries, all keys and all values in GGUF.
+_BY_HEAD = ("gptneox", "falcon")
 _HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
 _ARCHITECTURES = {name: number for number, name in MODEL_ARCH_NAMES.items()}
 
@@ -139,6 +142,15 @@ def write_gguf(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> 
     writer.close()
 
 
+def _together(values: Array, kv_heads: int) -> Array:
+    """All queries, all keys, all values."""
+    grouped = values.reshape(kv_heads, HEADS // kv_heads + 2, HEAD_DIM, -1)
+    parts = grouped[:, :-2], grouped[:, -2], grouped[:, -1]
+    return np.concatenate([part.reshape(-1, grouped.shape[-1]) for part in parts]).reshape(
+        values.shape
+    )
+
+
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     add: dict[type, Callable[[str, Any], None]] = {
         bool: writer.add_bool,
@@ -174,8 +186,8 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
     stacks: dict[str, list[Array]] = {}
     shape = TinyModel(head_dim=HEAD_DIM, rotary_dim=HEAD_DIM)
     for name, values in _parts(tensors(family)):
-        if family.gguf == "gptneox" and "query_key_value" in name:  # of each head
-            values = values.reshape(HEADS, 3, HEAD_DIM, -1).swapaxes(0, 1).reshape(values.shape)
+        if family.gguf in _BY_HEAD and "query_key_value" in name:
+            values = _together(values, config(family)["num_key_value_heads"])
         if family.turned and re.search(r"\.c_(attn|proj|fc)\.weight$", name):
             values = values.T
         if family.pairs and re.search(r"\.[qk]_proj\.", name):
