@@ -118,8 +118,8 @@ def measure(
         TamizError: A context beyond a model's limit, or an engine fails.
     """
     shortest = min(children, key=lambda child: child.limit)
+    most = shortest.limit - _decoded()
     if contexts is None:
-        most = shortest.limit - _decoded()
         contexts = [n for n in CONTEXTS if n <= most] or [max(1, most)]
     contexts = sorted(set(contexts))
     check_context(shortest.name, contexts[-1], shortest.limit)
@@ -128,9 +128,7 @@ def measure(
         child.prefill(contexts[0])
         child.decode(1)
         result.peak_rss = child.peak_rss()
-    for length in sorted({*contexts, PREFILL}):
-        if any(length > child.limit for child in children):
-            continue
+    for length in sorted({*contexts, *([PREFILL] if most >= PREFILL else [])}):
         progress(f"prefill of {length}")
         rounds = ROUNDS if length <= PREFILL else 1
         speeds = _turns(children, partial(Child.prefill, tokens=length), rounds)

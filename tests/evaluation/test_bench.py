@@ -116,6 +116,15 @@ def test_default_contexts_are_those_that_the_model_can_read(
     assert set(bench.bench(dense_dir, None, None, 1)["decode_tok_s"]) == measured
 
 
+@pytest.mark.parametrize(("prefill", "measured"), [(245, {"16", "245"}), (246, {"16"})])
+def test_a_prompt_without_room_behind_it_is_not_measured(
+    quick, dense_dir, monkeypatch, prefill: int, measured: set[str]
+) -> None:
+    """The model's limit is 256 tokens, and 11 are decoded."""
+    monkeypatch.setattr(bench, "PREFILL", prefill)
+    assert set(bench.bench(dense_dir, None, (16,), 1)["prefill_tok_s"]) == measured
+
+
 def test_what_is_no_bundle_is_refused(quick, tmp_path) -> None:
     with pytest.raises(TamizError, match="not a tamiz bundle"):
         bench.bench(tmp_path, None, (16,), 1)
