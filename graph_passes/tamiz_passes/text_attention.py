@@ -218,7 +218,7 @@ def _running_sum(table: ir.Node) -> ir.Node | None:
     tokens, along = operands(found[0])
     axis = constant(along)
     by_row = rank(tokens) == 2 and axis is not None and int(axis.reshape(())) in (1, -1)
-    if len(counting) > 1 or not by_row or found[0].attributes.get_int("reverse", 0):
+    if len(counting) > 1 or not by_row or found[0].attributes.get_int("reverse", 0) != 0:
         raise Refusal(f"positions of {table.name} are counted in more than one way")
     return found[0]
 
