@@ -264,13 +264,12 @@ def write_gguf(path: Path, model: TinyGemma4, kind: Type = Type.F32) -> TinyGemm
     )
     writer.add_key_length(WIDE[1])
     writer.add_value_length(WIDE[1])
-    writer.add_key_length_swa(LOCAL[1])
-    writer.add_value_length_swa(LOCAL[1])
+    for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+        writer.add_uint32(f"gemma4.{key}_swa", LOCAL[1])  # gguf 0.18 has no function for these
     writer.add_layer_norm_rms_eps(EPSILON)
     writer.add_rope_freq_base(1e6)
     writer.add_rope_freq_base_swa(1e4)
     writer.add_rope_dimension_count(WIDE[1])
-    writer.add_rope_dimension_count_swa(LOCAL[1])
     writer.add_sliding_window(model.window)
     writer.add_sliding_window_pattern(model.local)
     writer.add_shared_kv_layers(model.shared)
