@@ -1,7 +1,7 @@
 """The README's table and chart: all kinds of speed on the processor that was measured last.
 
-Every number is in tokens per second. So one table holds decode, prefill, several sequences at once
-and encoders.
+Numbers are in tokens per second, so one table holds decode, prefill, several sequences at once and
+encoders; paragraphs of different lengths are counted themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _TASKS = {
     "prefill": f"prefill of {PROMPT} tokens",
     "users": f"decode of {USERS} sequences at once",
     "embed": "embed texts",
+    "paragraphs": "embed paragraphs, per second",
 }
+#: Tasks that the chart shows in panels of another kind, or that have another unit.
+_NOT_DRAWN = ("users", "paragraphs")
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class Row:
     Attributes:
         task: Key of `_TASKS`.
         model: Title of the model.
-        speeds: Tokens per second by the engine's key; what was not measured is left out.
+        speeds: Tokens, or paragraphs, per second by the engine's key; what was not measured is left
+            out.
     """
 
     task: str
@@ -64,6 +68,7 @@ def rows(found: dict[str, list[Stored]]) -> list[Row]:
         *_decoders(newest["peers"], "prefill", "prefill_tok_s", PROMPT),
         *_users(newest["batch"], USERS),
         *_encoders(newest["encoders"]),
+        *_paragraphs(newest["encoders"]),
     ]
 
 
@@ -97,13 +102,22 @@ def _encoders(encoders: list[Stored]) -> list[Row]:
     return made
 
 
+def _paragraphs(encoders: list[Stored]) -> list[Row]:
+    made = []
+    for stored in encoders:
+        count, results = stored.record["settings"].get("mixed", 0), stored.record["results"]
+        spent = {k: results[n].get("mixed_ms") for k, n in _ENCODERS.items() if n in results}
+        speeds = {key: 1000 * count / ms for key, ms in spent.items() if ms}
+        made += [Row("paragraphs", stored.title, speeds)] if speeds else []
+    return made
+
+
 def chart(found: dict[str, list[Stored]]) -> dict[str, Any]:
     """What the chart of speeds shows: a group of bars for each row, a panel for each task."""
     panels = {}
-    for task, title in _TASKS.items():
+    for task in (each for each in _TASKS if each not in _NOT_DRAWN):
         of_task = [row for row in rows(found) if row.task == task]
-        panels[title] = [{"name": row.model, "speeds": row.speeds} for row in of_task]
-    del panels[_TASKS["users"]]
+        panels[_TASKS[task]] = [{"name": row.model, "speeds": row.speeds} for row in of_task]
     batches = _newest(found)["batch"]
     for model in (row.model for row in _users(batches, USERS)):
         panels[f"decode of {model.partition(' ')[0]}"] = [
@@ -175,7 +189,8 @@ def _cosines(encoders: list[Stored]) -> str:
             told.append(f"{ENGINES[key]} {min(cosines):.4f} to {max(cosines):.4f}")
     settings = encoders[0].record["settings"]
     return (
-        f"Encoders read {settings['batch']} texts of {settings['length']} tokens at once. Their "
+        f"Encoders read {settings['batch']} texts of {settings['length']} tokens at once, or "
+        "paragraphs of different lengths, which other engines pad in runs of like lengths. Their "
         f"mean cosine with float32: {'; '.join(told)}."
     )
 
