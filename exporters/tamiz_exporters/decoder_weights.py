@@ -29,7 +29,7 @@ from tamiz_exporters.expert_weights import ExpertNames, expert_weights
 from tamiz_exporters.graph_weights import Weight, graph_tensors
 from tamiz_exporters.input_weights import (
     GGUF_INPUTS,
-    InputNames,
+    PartNames,
     input_weights,
     layer_input_weights,
 )
@@ -83,7 +83,7 @@ class Names:
     mamba: MambaNames | None = None
     by_head: bool = False
     streams: StreamNames | None = None
-    inputs: InputNames = GGUF_INPUTS
+    inputs: PartNames = GGUF_INPUTS
     positions: str = ""
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")

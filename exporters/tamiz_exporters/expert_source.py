@@ -13,24 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from tamiz_exporters.stored_tensor import Source, StoredTensor
+from tamiz_exporters.stored_tensor import OtherSource, Source, StoredTensor
 
 _BLOCKS, _SCALES, _BIAS = "_blocks", "_scales", "_bias"
 _BLOCK, _BYTES = 32, 16
 
 
-class ExpertSource:
-    """Another source with the names and the layout of the others.
-
-    Attributes:
-        tensors: All tensors by name.
-    """
+class ExpertSource(OtherSource):
+    """Another source with the names and the layout of the others."""
 
     def __init__(self, source: Source, parts: Iterable[str]) -> None:
         """Renames the tensors of experts, and notes how they are turned when they are read.
@@ -42,28 +36,19 @@ class ExpertSource:
         Raises:
             TamizError: Blocks and scales do not fit.
         """
-        self._source = source
-        self.tensors: dict[str, StoredTensor] = {}
+        found: dict[str, StoredTensor] = {}
+        super().__init__(source, found)
         ends = tuple(parts)
         for name, tensor in source.tensors.items():
             stem, _, kind = name.rpartition("_")
             if name.endswith(ends) and len(tensor.shape) == 3:
-                self.tensors[f"{name}.weight"] = _turned(tensor)
+                found[f"{name}.weight"] = _turned(tensor)
             elif not stem.endswith(ends):
-                self.tensors[name] = tensor
+                found[name] = tensor
             elif f"_{kind}" == _BLOCKS:
-                self.tensors[f"{stem}.weight"] = self._microscaled(stem)
+                found[f"{stem}.weight"] = self._microscaled(stem)
             elif f"_{kind}" == _BIAS:
-                self.tensors[f"{stem}.bias"] = replace(tensor, name=f"{stem}.bias")
-
-    @property
-    def path(self) -> Path:
-        """What messages name."""
-        return self._source.path
-
-    def fail(self, field: str, found: Any, expected: str) -> NoReturn:
-        """Raises the TamizError that says what is wrong with a field."""
-        self._source.fail(field, found, expected)
+                found[f"{stem}.bias"] = replace(tensor, name=f"{stem}.bias")
 
     def _microscaled(self, stem: str) -> StoredTensor:
         """The weight of blocks and scales."""

@@ -29,7 +29,7 @@ from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_layers import attending, bidirectional, mixers, widths, windows
 from tamiz_exporters.hf_rope import HfRope
 from tamiz_exporters.hf_traits import read_traits, text_fields
-from tamiz_exporters.input_weights import hf_inputs
+from tamiz_exporters.input_weights import GGUF_INPUTS
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
 from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds
@@ -39,7 +39,7 @@ from tamiz_exporters.stored_tensor import Source, find_tensor
 from tamiz_exporters.stream_fields import hf_stream_shape
 from tamiz_exporters.stream_weights import hf_streams
 from tamiz_exporters.ternary_source import with_levels
-from tamiz_exporters.turned_source import TurnedSource
+from tamiz_exporters.turned_source import with_turned
 
 #: What begins the names of a decoder's weights: of a model with its head, without it, of one that
 #: also reads pictures, and as Nemotron-H was published.
@@ -180,7 +180,7 @@ class HfModel:
             None if mamba is None else mamba.names,
             self._traits.by_head,
             hf_streams(prefix) if self._traits.streams else None,
-            hf_inputs(prefix),
+            GGUF_INPUTS.in_transformers(prefix),
             f"{prefix}{self._traits.positions}.weight" if self._traits.positions else "",
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
@@ -233,7 +233,7 @@ class HfModel:
         mixture = self._traits.mixture
         folder = with_levels(self.folder, self._of, mixture)
         if self._traits.turned:
-            folder = TurnedSource(folder, self._traits.turned)
+            folder = with_turned(folder, self._traits.turned)
         if mixture is not None and mixture.turned:
             folder = ExpertSource(folder, mixture.names.parts.values())
         return folder

@@ -35,7 +35,7 @@ def read_traits(of: Fields) -> Architecture:
         of.reject("architectures", classes, f"[{traits.model_class}]")
     if kind in _WITH_EXPERTS and of.given("num_local_experts") != 0:
         return _WITH_EXPERTS[kind]
-    if traits.wide_heads and (of.group(TEXT_CONFIG) or of).flag("enable_moe_block"):
+    if traits.wide_heads and (inner or of).flag("enable_moe_block"):
         return replace(GEMMA_4_MOE, model_class=traits.model_class)
     if kind in WITH_TWO_NORMS and of.flag("new_decoder_architecture"):
         return traits if of.given("num_ln_in_parallel_attn") == 1 else WITH_TWO_NORMS[kind]

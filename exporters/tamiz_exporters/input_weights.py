@@ -14,8 +14,8 @@ _GATE, _INPUT, _NORM = "per_layer_input_gate", "per_layer_projection", "post_per
 
 
 @dataclass(frozen=True)
-class InputNames:
-    """How a source names the weights.
+class PartNames:
+    """How a source names the weights of a part of a decoder.
 
     Attributes:
         whole: Those of no layer: their names in transformers → in the source.
@@ -25,8 +25,17 @@ class InputNames:
     whole: Mapping[str, str]
     layer: Mapping[str, str]
 
+    def in_transformers(self, prefix: str) -> PartNames:
+        """The names in transformers.
 
-GGUF_INPUTS = InputNames(
+        Args:
+            prefix: What begins the names of the decoder's weights.
+        """
+        whole = {name: f"{prefix}{name}" for name in self.whole}
+        return PartNames(whole, {name: name for name in self.layer})
+
+
+GGUF_INPUTS = PartNames(
     {
         _TABLE: "per_layer_token_embd",
         _PROJECTED: "per_layer_model_proj",
@@ -36,18 +45,8 @@ GGUF_INPUTS = InputNames(
 )
 
 
-def hf_inputs(prefix: str) -> InputNames:
-    """The names in transformers.
-
-    Args:
-        prefix: What begins the names of the decoder's weights.
-    """
-    whole = {name: f"{prefix}{name}" for name in GGUF_INPUTS.whole}
-    return InputNames(whole, {name: name for name in GGUF_INPUTS.layer})
-
-
 def input_weights(
-    source: Source, names: InputNames, width: int, hidden: int, layers: int
+    source: Source, names: PartNames, width: int, hidden: int, layers: int
 ) -> Iterator[Weight]:
     """Yields the weights of no layer.
 
@@ -61,17 +60,18 @@ def input_weights(
     Raises:
         TamizError: A tensor is missing, or has another shape or type.
     """
-    whole = {name: f"{stored}.weight" for name, stored in names.whole.items()}
-    table = find_tensor(source, whole[_TABLE], (None, layers * width))
-    yield Weight(f"model.{_TABLE}.weight", table, embedding=True)
-    made = find_tensor(source, whole[_PROJECTED], (layers * width, hidden))
-    yield Weight(f"model.{_PROJECTED}.weight", made)
-    norm = find_tensor(source, whole[_PROJECTED_NORM], (width,))
-    yield Weight(f"model.{_PROJECTED_NORM}.weight", norm)
+    shapes: dict[str, tuple[int | None, ...]] = {
+        _TABLE: (None, layers * width),
+        _PROJECTED: (layers * width, hidden),
+        _PROJECTED_NORM: (width,),
+    }
+    for name, stored in names.whole.items():
+        tensor = find_tensor(source, f"{stored}.weight", shapes[name])
+        yield Weight(f"model.{name}.weight", tensor, embedding=name == _TABLE)
 
 
 def layer_input_weights(
-    source: Source, names: InputNames, width: int, hidden: int, layer: str, target: str
+    source: Source, names: PartNames, width: int, hidden: int, layer: str, target: str
 ) -> Iterator[Weight]:
     """Yields those of one layer.
 

@@ -195,6 +195,33 @@ class Source(Protocol):
         """Raises the TamizError that says what is wrong with a field."""
 
 
+class OtherSource:
+    """A source some of whose tensors are read as others; messages name the source itself.
+
+    Attributes:
+        tensors: All tensors by name.
+    """
+
+    def __init__(self, source: Source, tensors: Mapping[str, StoredTensor]) -> None:
+        """Wraps a source.
+
+        Args:
+            source: The checked source.
+            tensors: What stands for its tensors.
+        """
+        self._source = source
+        self.tensors = tensors
+
+    @property
+    def path(self) -> Path:
+        """What messages name."""
+        return self._source.path
+
+    def fail(self, field: str, found: Any, expected: str) -> NoReturn:
+        """Raises the TamizError that says what is wrong with a field."""
+        self._source.fail(field, found, expected)
+
+
 def find_tensor(source: Source, name: str, shape: tuple[int | None, ...]) -> StoredTensor:
     """A tensor of a source.
 

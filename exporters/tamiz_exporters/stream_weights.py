@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from tamiz_exporters.decoder_config import Streams
 from tamiz_exporters.graph_weights import Weight
+from tamiz_exporters.input_weights import PartNames
 from tamiz_exporters.stored_tensor import Source, StackedTensor, find_tensor
 
 _STACKS = ("altup_projections", "altup_unembed_projections")
@@ -18,17 +19,13 @@ _BY_TOKEN = ("altup.modality_router", "altup.prediction_coefs", "altup.correctio
 
 
 @dataclass(frozen=True)
-class StreamNames:
+class StreamNames(PartNames):
     """How a source names the weights.
 
     Attributes:
-        whole: Those of no layer: their names in transformers → in the source.
-        layer: Those of a layer, within it: likewise.
         stacked: Whether the matrices of all streams but the first are one tensor.
     """
 
-    whole: Mapping[str, str]
-    layer: Mapping[str, str]
     stacked: bool = False
 
 
@@ -52,13 +49,9 @@ GGUF_STREAMS = StreamNames(
 
 
 def hf_streams(prefix: str) -> StreamNames:
-    """The names in transformers.
-
-    Args:
-        prefix: What begins the names of the decoder's weights.
-    """
-    whole = {name: f"{prefix}{name}" for name in GGUF_STREAMS.whole}
-    return StreamNames(whole, {name: name for name in GGUF_STREAMS.layer})
+    """The names in transformers, see `PartNames.in_transformers`."""
+    names = GGUF_STREAMS.in_transformers(prefix)
+    return StreamNames(names.whole, names.layer)
 
 
 def stream_weights(source: Source, names: StreamNames, streams: Streams) -> Iterator[Weight]:

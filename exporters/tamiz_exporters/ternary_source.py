@@ -12,15 +12,12 @@ The matrices become TQ2_0 of GGUF, whose d is float16: that holds every bfloat16
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, NoReturn
-
 import numpy as np
 from gguf.constants import GGMLQuantizationType
 
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.mixture_traits import MixtureTraits
-from tamiz_exporters.stored_tensor import Source, StoredTensor
+from tamiz_exporters.stored_tensor import OtherSource, Source, StoredTensor
 
 _LINEAR, _SCALE = "_proj.weight", ".weight_scale"
 _TYPE = GGMLQuantizationType.TQ2_0
@@ -30,12 +27,8 @@ _SHIFTS = np.arange(0, 2 * _FIELDS, 2, dtype=np.uint8)
 _LEAST = 1e-5
 
 
-class TernarySource:
-    """Another source with the linear layers as TQ2_0.
-
-    Attributes:
-        tensors: All tensors by name.
-    """
+class TernarySource(OtherSource):
+    """Another source with the linear layers as TQ2_0."""
 
     def __init__(self, source: Source, group: Fields) -> None:
         """Notes how linear layers are turned when they are read.
@@ -47,7 +40,8 @@ class TernarySource:
         Raises:
             TamizError: A field is not understood, or a linear layer is stored otherwise.
         """
-        self._source = source
+        found: dict[str, StoredTensor] = {}
+        super().__init__(source, found)
         kind = _one_of(group, "linear_class", "bitlinear", "autobitlinear")
         packed = _one_of(group, "quantization_mode", "offline", "online") == "offline"
         self._divides = kind == "bitlinear"
@@ -57,21 +51,11 @@ class TernarySource:
             group.reject("use_rms_norm", True, "false")
         if (kept := group.given("modules_to_not_convert")) not in (None, ["lm_head"]):
             group.reject("modules_to_not_convert", kept, '["lm_head"] or no such key')
-        self.tensors: dict[str, StoredTensor] = {}
         for name, tensor in source.tensors.items():
             if name.endswith(_LINEAR):
-                self.tensors[name] = self._packed(tensor) if packed else self._rounded(tensor)
+                found[name] = self._packed(tensor) if packed else self._rounded(tensor)
             elif not name.endswith(_SCALE):
-                self.tensors[name] = tensor
-
-    @property
-    def path(self) -> Path:
-        """What messages name."""
-        return self._source.path
-
-    def fail(self, field: str, found: Any, expected: str) -> NoReturn:
-        """Raises the TamizError that says what is wrong with a field."""
-        self._source.fail(field, found, expected)
+                found[name] = tensor
 
     def _packed(self, tensor: StoredTensor) -> StoredTensor:
         """The weight of fields and a scale."""

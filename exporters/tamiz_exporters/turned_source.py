@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, NoReturn
-
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES
 
-from tamiz_exporters.stored_tensor import Source, StoredTensor
+from tamiz_exporters.stored_tensor import OtherSource, Source, StoredTensor
 
 
-class TurnedSource:
-    """Another source with these matrices as ``[N, K]``.
+def with_turned(source: Source, ends: tuple[str, ...]) -> Source:
+    """Another source with these matrices as ``[N, K]``, which are turned when they are read.
 
-    Attributes:
-        tensors: All tensors by name.
+    Args:
+        source: The checked source.
+        ends: What their names end with.
     """
-
-    def __init__(self, source: Source, ends: tuple[str, ...]) -> None:
-        """Notes which matrices are turned when they are read.
-
-        Args:
-            source: The checked source.
-            ends: What their names end with.
-        """
-        self._source = source
-        self.tensors = {
-            name: _turned(tensor) if name.endswith(ends) and len(tensor.shape) == 2 else tensor
-            for name, tensor in source.tensors.items()
-        }
-
-    @property
-    def path(self) -> Path:
-        """What messages name."""
-        return self._source.path
-
-    def fail(self, field: str, found: Any, expected: str) -> NoReturn:
-        """Raises the TamizError that says what is wrong with a field."""
-        self._source.fail(field, found, expected)
+    tensors = {
+        name: _turned(tensor) if name.endswith(ends) and len(tensor.shape) == 2 else tensor
+        for name, tensor in source.tensors.items()
+    }
+    return OtherSource(source, tensors)
 
 
 def _turned(tensor: StoredTensor) -> StoredTensor:
