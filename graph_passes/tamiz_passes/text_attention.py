@@ -147,7 +147,7 @@ def _take_texts(model: ir.Model, graph: GraphEditor, attentions: list[ir.Node]) 
     for node in (table for table, counter in zip(tables, sums, strict=True) if counter is None):
         index = node.inputs[1]
         assert index is not None
-        if not _counts(index):
+        if not _counting(index):
             index = _counted(Expansion(graph, node), index)
         name = f"{node.name}/Sub"
         output = ir.Value(name=f"{name}_output_0")
@@ -181,7 +181,7 @@ def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[TextHead]]:
             index = inputs[1]
             if index.is_graph_input() and index.name in (_IDS, _TYPES):
                 continue
-            if not _counts(index) and _slice_of_numbers(index) is None:
+            if not _counting(index) and _slice_of_numbers(index) is None:
                 raise Refusal(f"positions of {node.name} come from a table of some length")
             tables.append(node)
         elif node.domain == DOMAIN and node.op_type == "BlockGather":
@@ -196,10 +196,10 @@ def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[TextHead]]:
     return tables, heads
 
 
-def _counts(value: ir.Value) -> bool:
-    """Whether an index is counted by the graph."""
-    nodes = (each.producer() for each in walk([value], _before))
-    return any(node is not None and node.op_type in _COUNTS for node in nodes)
+def _counting(index: ir.Value) -> list[ir.Node]:
+    """The nodes that count an index; none where it is constant."""
+    nodes = (each.producer() for each in walk([index], _before))
+    return [node for node in nodes if node is not None and node.op_type in _COUNTS]
 
 
 def _running_sum(table: ir.Node) -> ir.Node | None:
@@ -210,8 +210,7 @@ def _running_sum(table: ir.Node) -> ir.Node | None:
     Raises:
         Refusal: Positions are counted in another way as well, or along another axis.
     """
-    nodes = (each.producer() for each in walk([operands(table)[1]], _before))
-    counting = [node for node in nodes if node is not None and node.op_type in _COUNTS]
+    counting = _counting(operands(table)[1])
     found = [node for node in counting if node.op_type == "CumSum"]
     if not found:
         return None
