@@ -13,7 +13,7 @@ part of the open gates. Whatever is predicted to be open is computed exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,11 @@ class SignsConfig(TechniqueConfig):
         """Part of the open gates that has to be found."""
         return max(0.5, 1 - _MISSED * self.strength) if self.recall is None else self.recall
 
+    @property
+    def most(self) -> float:
+        """Largest fraction of the gates that are computed."""
+        return PAYS if self.density is None else self.density
+
 
 @dataclass(frozen=True)
 class Levels:
@@ -119,8 +124,7 @@ class Levels:
         return q
 
 
-@dataclass(frozen=True)
-class Gates:
+class Gates(NamedTuple):
     """What is known of gates, ``[N]`` each: g ≈ mean + slope (e − center) + noise."""
 
     center: NDArray[np.float64]
@@ -194,11 +198,10 @@ def fit(site: Site, weight: Float, statistics: Statistics | None, config: SignsC
     metrics = _metrics(predicted, is_open, values)
     if not np.isfinite([*metrics.values(), *inputs.center]).all():
         raise FitError("its products on the calibration text are not finite")
-    if metrics["predicted"] > (PAYS if config.density is None else config.density):
+    if metrics["predicted"] > config.most:
         raise FitError(
             f"{metrics['predicted']:.2f} of its outputs would be computed to find"
-            f" {metrics['recall']:.2f} of the positive ones, more than density"
-            f" {PAYS if config.density is None else config.density:g}"
+            f" {metrics['recall']:.2f} of the positive ones, more than density {config.most:g}"
             + (": skipping would not pay" if config.density is None else "")
         )
     signs = tamiz_ops.pack_sign_words(np.where(weight > 0, np.int8(1), np.int8(-1)))
@@ -222,12 +225,8 @@ def _compare(
         gates = Gates.of(e[:seen], g[:seen])
         parts.append((gates, gates.scores(e[seen:]), g[seen:]))
     every, scores, values = zip(*parts, strict=True)
-    columns = (np.concatenate(c) for c in zip(*map(_columns, every), strict=True))
+    columns = map(np.concatenate, zip(*every, strict=True))
     return Gates(*columns), np.concatenate(scores, axis=1), np.concatenate(values, axis=1)
-
-
-def _columns(gates: Gates) -> tuple[NDArray[np.float64], ...]:
-    return gates.center, gates.mean, gates.slope, gates.noise
 
 
 def _metrics(
@@ -248,15 +247,14 @@ def effect(site: Site, config: SignsConfig, cost: Cost, keys: int) -> Cost:
     """A step reads the signs, and at most that part of the weights."""
     n, k = site.out_features, site.in_features
     signs = -(-n // TILE) * TILE * (-(-k // GROUP)) * GROUP // 8
-    share = PAYS if config.density is None else config.density
     first = Part(signs, round(_COUNT * config.planes * n * k))
     return replace(
         cost,
         stored=cost.stored + signs + 4 * (n + k),
-        read=round(share * cost.read) + signs,
-        work=round(share * cost.work),
+        read=round(config.most * cost.read) + signs,
+        work=round(config.most * cost.work),
         exact=False,
-        parts={Access.INDEX: first, Access.RECORDS: Part(round(share * cost.read))},
+        parts={Access.INDEX: first, Access.RECORDS: Part(round(config.most * cost.read))},
     )
 
 
