@@ -236,9 +236,14 @@ def bytes_read(session: onnxruntime.InferenceSession, feed: dict[str, Any]) -> f
     """Bytes of weights that one step reads, and of signs."""
     tamiz_ops.reset_metrics(session)
     session.run(None, feed)
+    signs = total(session, "pack.outputs") * feed["x"].size / 8
+    return total(session, "matmul.bytes_read") + signs
+
+
+def total(session: onnxruntime.InferenceSession, metric: str) -> float:
+    """What all ops of a session counted of a metric."""
     counted = tamiz_ops.metrics(session).values()
-    signs = sum(each.get("pack.outputs", 0) for each in counted) * feed["x"].size / 8
-    return float(sum(each.get("matmul.bytes_read", 0) for each in counted) + signs)
+    return float(sum(each.get(metric, 0) for each in counted))
 
 
 def prediction(
@@ -260,19 +265,10 @@ def prediction(
         )]  # fmt: skip
         p, q = (each - np.logaddexp.reduce(each, axis=-1) for each in logits)
         divergences.append((np.exp(p) * (p - q)).sum())
-    exact, found = (
-        {name: sum(each.get(name, 0) for each in counted) for name in metrics}
-        for counted, metrics in (
-            (tamiz_ops.metrics(chosen).values(), ("pack.nonzero",)),
-            (
-                tamiz_ops.metrics(predicted).values(),
-                ("pack.nonzero", "pack.predicted", "pack.outputs"),
-            ),
-        )
-    )
+    found, computed = total(predicted, "pack.nonzero"), total(predicted, "pack.predicted")
     return {
-        "recall": round(found["pack.nonzero"] / exact["pack.nonzero"], 4),
-        "computed": round(found["pack.predicted"] / found["pack.outputs"], 4),
+        "recall": round(found / total(chosen, "pack.nonzero"), 4),
+        "computed": round(computed / total(predicted, "pack.outputs"), 4),
         "kl": round(float(np.mean(divergences)), 5),
     }
 
@@ -302,8 +298,7 @@ def measure(
             if gated:
                 feeds["predicted"] = feed | {"limits": gates.limits(bias, options.recall)}
             read = {kind: bytes_read(run, feeds[kind]) for kind, run in made.items()}
-            counted = tamiz_ops.metrics(made[kinds[1]]).values()
-            kept = sum(c.get("pack.nonzero", 0) for c in counted) / shape.layers / shape.ffn
+            kept = total(made[kinds[1]], "pack.nonzero") / shape.layers / shape.ffn
             runs = [partial(run.run, None, feeds[kind]) for kind, run in made.items()]
             milliseconds = [1e3 * seconds for seconds in interleaved(ROUNDS, *runs)]
             found = {"density": round(kept, 4), "hot": round(gates.hot(bias), 2)}

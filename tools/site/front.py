@@ -6,6 +6,7 @@ encoders; paragraphs of different lengths are counted themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +68,8 @@ def rows(found: dict[str, list[Stored]]) -> list[Row]:
         *_decoders(newest["peers"], "decode", "decode_tok_s", CONTEXT),
         *_decoders(newest["peers"], "prefill", "prefill_tok_s", PROMPT),
         *_users(newest["batch"], USERS),
-        *_encoders(newest["encoders"]),
-        *_paragraphs(newest["encoders"]),
+        *_encoders(newest["encoders"], "embed", "ms", lambda s: s["batch"] * s["length"]),
+        *_encoders(newest["encoders"], "paragraphs", "mixed_ms", lambda s: s.get("mixed", 0)),
     ]
 
 
@@ -92,23 +93,16 @@ def _users(batches: list[Stored], sequences: str) -> list[Row]:
     return [Row("users", model, speeds) for model, speeds in by_model.items()]
 
 
-def _encoders(encoders: list[Stored]) -> list[Row]:
+def _encoders(
+    encoders: list[Stored], task: str, spent: str, count: Callable[[Mapping[str, int]], int]
+) -> list[Row]:
+    """Rows of a task that takes `spent` milliseconds for so many tokens or texts."""
     made = []
     for stored in encoders:
-        settings, results = stored.record["settings"], stored.record["results"]
-        tokens = 1000 * settings["batch"] * settings["length"]
-        speeds = {k: tokens / results[n]["ms"] for k, n in _ENCODERS.items() if n in results}
-        made.append(Row("embed", stored.title, speeds))
-    return made
-
-
-def _paragraphs(encoders: list[Stored]) -> list[Row]:
-    made = []
-    for stored in encoders:
-        count, results = stored.record["settings"].get("mixed", 0), stored.record["results"]
-        spent = {k: results[n].get("mixed_ms") for k, n in _ENCODERS.items() if n in results}
-        speeds = {key: 1000 * count / ms for key, ms in spent.items() if ms}
-        made += [Row("paragraphs", stored.title, speeds)] if speeds else []
+        many, results = 1000 * count(stored.record["settings"]), stored.record["results"]
+        times = {key: results[n].get(spent) for key, n in _ENCODERS.items() if n in results}
+        speeds = {key: many / ms for key, ms in times.items() if ms}
+        made += [Row(task, stored.title, speeds)] if speeds else []
     return made
 
 
