@@ -61,7 +61,6 @@ class Workers(click.IntRange):
         return number
 
 
-directory = click.argument("directory", metavar="DIR", type=PATH)
 new_bundle = click.option(
     "-o", "--output", required=True, type=PATH, help="Folder of the new bundle."
 )

@@ -32,7 +32,7 @@ def bundle_at(path: Path) -> Path:
 
 @contextmanager
 def unbuilt(path: Path | str, loaded: Plugins, place: Path | None = None) -> Iterator[Path]:
-    """The bundle of the model at a path for commands that build none; see `dense_of`.
+    """The bundle of the model at a path, not built where it is none yet; see `dense_of`.
 
     Raises:
         TamizError: The model cannot be read, or `place` must not be written.
