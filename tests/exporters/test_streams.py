@@ -19,6 +19,7 @@ import onnx_ir as ir
 import pytest
 from gguf.constants import GGMLQuantizationType as Type
 
+from kit.reference_runs import check, ids
 from kit.streams import TinyStreams, config, random_streams, write_folder, write_gguf
 from tamiz.building.build import build
 from tamiz.building.options import Options
@@ -45,23 +46,6 @@ DEEP: dict[str, Any] = {
 }
 
 
-def ids() -> np.ndarray:
-    return np.random.default_rng(1).integers(0, 250, (1, 33))
-
-
-def check(bundle: Path, name: str, bound: float) -> None:
-    """Compares logits and greedy tokens with those of a reference."""
-    model = Model.load(bundle, threads=1)
-    logits, expected = model.logits(ids())[0, -1], VALUES[name]["logits"]
-    assert np.abs(logits[:8] - expected).max() / np.abs(logits).max() < bound
-    sequence, greedy = model.sequence(), list[int]()
-    row = sequence.read(ids()[0].tolist())
-    for _ in range(50):
-        greedy.append(int(row.argmax()))
-        row = sequence.step(greedy[-1])
-    assert greedy == VALUES[name]["greedy"]
-
-
 @pytest.mark.parametrize("towers", [False, True])
 def test_logits_and_greedy_tokens_equal_those_of_transformers(
     tmp_path: Path, plugins: Plugins, caplog: pytest.LogCaptureFixture, towers: bool
@@ -69,7 +53,7 @@ def test_logits_and_greedy_tokens_equal_those_of_transformers(
     write_folder(tmp_path / "hf", random_streams(), towers=towers)
     with caplog.at_level(logging.WARNING):
         bundle = export(str(tmp_path / "hf"), tmp_path / "dense", plugins, "float32")
-    check(bundle.path, "transformers", RELATIVE_ERROR)
+    check(bundle.path, VALUES["transformers"], RELATIVE_ERROR)
     beside = "3 tensors are ignored, such as model.vision_tower.stem.weight"
     assert (beside in caplog.text) == towers
 
@@ -79,7 +63,7 @@ def test_logits_and_greedy_tokens_equal_those_of_llama_cpp(
 ) -> None:
     write_gguf(tmp_path / "tiny.gguf", random_streams(**DEEP))
     bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32")
-    check(bundle.path, "llama.cpp", OF_LLAMA_CPP)
+    check(bundle.path, VALUES["llama.cpp"], OF_LLAMA_CPP)
 
 
 def test_both_kinds_of_files_say_the_same(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,39 +10,19 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
+from kit.gemma_files import INPUT, LAYER, WHOLE, write_text_model
 from kit.tiny_gguf import add_tokenizer, byte_level_tokens
-from kit.tiny_safetensors import CONTEXT, write_file
+from kit.tiny_safetensors import CONTEXT
 
 HIDDEN, HEADS, EPSILON = 64, 4, 1e-6
 #: Key/value heads and length of a head, with a window and without.
 LOCAL, WIDE = (2, 16), (1, 32)
 _PART = 0.25
 _VOCABULARY = len(byte_level_tokens())
-_WHOLE = {
-    "embed_tokens": "token_embd",
-    "embed_tokens_per_layer": "per_layer_token_embd",
-    "per_layer_model_projection": "per_layer_model_proj",
-    "per_layer_projection_norm": "per_layer_proj_norm",
-    "norm": "output_norm",
-}
 _LAYER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    **LAYER,
     "layer_scalar": "layer_output_scale",
-    "per_layer_input_gate": "inp_gate",
-    "per_layer_projection": "proj",
-    "post_per_layer_input_norm": "post_norm",
+    **INPUT,
     "post_feedforward_layernorm_1": "post_ffw_norm_1",
     "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
     "post_feedforward_layernorm_2": "post_ffw_norm_2",
@@ -235,18 +214,9 @@ def write_folder(
         towers: Whether the text model lies beside what reads pictures and sound.
         changes: Other values in the text model's part of ``config.json``; None removes one.
     """
-    folder.mkdir(exist_ok=True)
-    values, prefix = {**config(model), **changes}, "model."
-    if towers:
-        outer = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4"}
-        values, prefix = outer | {"text_config": values}, "model.language_model."
-    found = {f"{prefix}{name}": value for name, value in model.weights.items()}
-    if towers:
-        for tower in ("vision_tower.stem", "audio_tower.first", "embed_vision.norm"):
-            found[f"model.{tower}.weight"] = np.ones((2, 32), np.float32)
-    (folder / "config.json").write_text(json.dumps(values, indent=2))
-    write_file(folder / "model.safetensors", found, kind)
-    return folder
+    outer = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4"}
+    fields = {**config(model), **changes}
+    return write_text_model(folder, model.weights, fields, kind, outer if towers else None)
 
 
 def write_gguf(path: Path, model: TinyGemma4, kind: Type = Type.F32) -> TinyGemma4:
@@ -300,7 +270,7 @@ def write_gguf(path: Path, model: TinyGemma4, kind: Type = Type.F32) -> TinyGemm
 def _gguf_name(name: str) -> str:
     module = name.removesuffix(".weight")
     if not module.startswith("layers."):
-        return f"{_WHOLE[module]}.weight"
+        return f"{WHOLE[module]}.weight"
     _, layer, part = module.split(".", 2)
     stored = _LAYER[part]
     return f"blk.{layer}.{stored}{'' if stored.endswith('.scale') else '.weight'}"

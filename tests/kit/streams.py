@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
@@ -12,39 +11,19 @@ import gguf
 import numpy as np
 from gguf.constants import GGMLQuantizationType as Type
 
+from kit.gemma_files import INPUT, LAYER, WHOLE, write_text_model
 from kit.tiny_gguf import add_tokenizer, byte_level_tokens
-from kit.tiny_safetensors import CONTEXT, write_file
+from kit.tiny_safetensors import CONTEXT
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, EPSILON, STREAMS = 64, 4, 2, 16, 1e-6, 4
 _VOCABULARY = len(byte_level_tokens())
-_WHOLE = {
-    "embed_tokens": "token_embd",
-    "embed_tokens_per_layer": "per_layer_token_embd",
-    "per_layer_model_projection": "per_layer_model_proj",
-    "per_layer_projection_norm": "per_layer_proj_norm",
-    "norm": "output_norm",
-}
 _STACKED = {"altup_projections": "altup_proj", "altup_unembed_projections": "altup_unembd_proj"}
 _LAYER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    **LAYER,
     "laurel.linear_left": "laurel_l",
     "laurel.linear_right": "laurel_r",
     "laurel.post_laurel_norm": "laurel_post_norm",
-    "per_layer_input_gate": "inp_gate",
-    "per_layer_projection": "proj",
-    "post_per_layer_input_norm": "post_norm",
+    **INPUT,
     "altup.router_norm": "altup_router_norm",
     "altup.modality_router": "altup_router",
     "altup.prediction_coefs": "altup_predict_coef",
@@ -196,19 +175,9 @@ def write_folder(
         towers: Whether the text model lies beside what reads pictures and sound.
         changes: Other values in the text model's part of ``config.json``.
     """
-    folder.mkdir(exist_ok=True)
-    values, prefix = {**config(model), **changes}, "model."
-    tensors = dict(model.weights)
-    if towers:
-        outer = {"architectures": ["Gemma3nForConditionalGeneration"], "model_type": "gemma3n"}
-        values, prefix = outer | {"text_config": values}, "model.language_model."
-    found = {f"{prefix}{name}": value for name, value in tensors.items()}
-    if towers:
-        for tower in ("vision_tower.stem", "audio_tower.first", "embed_vision.norm"):
-            found[f"model.{tower}.weight"] = np.ones((2, 32), np.float32)
-    (folder / "config.json").write_text(json.dumps(values, indent=2))
-    write_file(folder / "model.safetensors", found, kind)
-    return folder
+    outer = {"architectures": ["Gemma3nForConditionalGeneration"], "model_type": "gemma3n"}
+    fields = {**config(model), **changes}
+    return write_text_model(folder, model.weights, fields, kind, outer if towers else None)
 
 
 def write_gguf(
@@ -270,4 +239,4 @@ def _gguf_name(name: str) -> str:
     if module.startswith("layers."):
         _, layer, part = module.split(".", 2)
         return f"blk.{layer}.{_LAYER[part]}.weight"
-    return f"{(_WHOLE | _STACKED)[module.rstrip('.012')]}.weight"
+    return f"{(WHOLE | _STACKED)[module.rstrip('.012')]}.weight"
