@@ -74,7 +74,8 @@ class RecogniseTextAttention(GraphPass):
             try:
                 region = (find_fused_text if is_fused(node) else find_text_region)(node)
                 parameters = prove_text(model, region, proved)
-                replaced.append(_rewrite(graph, region, parameters, mask))
+                hidden = mask if parameters.masked else None
+                replaced.append(_rewrite(graph, region, parameters, hidden))
             except Refusal as refusal:
                 self.note(node, refusal.sentence)
         if not replaced:
@@ -82,7 +83,8 @@ class RecogniseTextAttention(GraphPass):
         remove_unused(model)
         model.graph.sort()
         infer_shapes(model)
-        if mask is not None and len(replaced) == len(attentions):
+        masked = [node for node in replaced if mask in node.inputs]
+        if mask is not None and len(masked) == len(attentions):
             try:
                 _take_texts(model, graph, replaced)
             except Refusal as refusal:

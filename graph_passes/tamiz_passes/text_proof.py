@@ -29,6 +29,7 @@ from tamiz_passes.distance_bias import distance_bias, longest
 from tamiz_passes.fused_region import head_size_of, mask_inputs, projections, rotation_before
 from tamiz_passes.probe import MASK_INPUT, Case, Probe, form, integers_behind
 from tamiz_passes.rotation import Rotation, angles_of, both_or_none, rotation_of
+from tamiz_passes.text_tokens import check_tokens
 from tamiz_passes.values import Refusal, constant, last_dim, operands, rank
 
 #: Scores are masked by anything below this.
@@ -81,8 +82,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class TextParameters:
-    """Attributes of tamiz.TextAttention and its tables; see the op's declaration."""
+    """Attributes of tamiz.TextAttention and its tables; see the op's declaration.
 
+    `masked`: whether attention_mask hides tokens.
+    """
+
+    masked: bool
     num_heads: int
     kv_heads: int
     scale: float
@@ -185,6 +190,8 @@ def prove_text(
     key = form(read, [region.q, region.k, region.v], tables)
     if key not in proved:
         proved[key] = _Proof(model, region).parameters()
+    mask = next((v for v in model.graph.inputs if v.name == MASK_INPUT), None)
+    check_tokens([region.q, region.k, region.v], mask if proved[key].masked else None)
     return proved[key]
 
 
@@ -224,7 +231,7 @@ class _Proof:
         self.columns = [each.columns for each in region.relative]
         watched = dict.fromkeys([region.output, *values, *self.added, *self.angles, *self.columns])
         self.probe = Probe(model, list(watched), self.borders)
-        self.masked = any(value.name == MASK_INPUT for value in model.graph.inputs)
+        self.masked = any(value.name == MASK_INPUT for value in self.probe.inputs)
         self.batch, self.length = 1, None if self.masked else _fixed(region.q, 1)
         if self.length is not None:
             self.batch = _fixed(region.q, 0) or 2
@@ -237,8 +244,9 @@ class _Proof:
             angle = angle.reshape(-1, angle.shape[-1])
             frequency = angle[1, : (angle.shape[1] + 1) // 2].copy()
         seen = self.seen() if self.region.fused is None else Seen()
+        bias, buckets = self.bias(), self.buckets()
         found = TextParameters(
-            self.heads, self.kv_heads, scale, frequency, self.bias(), self.buckets(), seen
+            self.masked, self.heads, self.kv_heads, scale, frequency, bias, buckets, seen
         )
         if self.length is not None:
             self.check(found, self.text(self.length))
@@ -286,10 +294,8 @@ class _Proof:
             Refusal: The masks hide others than padding, later ones, and those out of reach.
         """
         masks = [mask.value for mask in self.region.masks]
-        if not masks and not self.masked:
-            return Seen()
         if not masks:
-            raise Refusal("the scores have no mask, expected one by attention_mask")
+            return Seen()
 
         def shown(length: int) -> list[np.ndarray]:
             return self.run(masks, self.text(length))
@@ -359,7 +365,7 @@ class _Proof:
         (expected,) = reference.run(
             "TextAttention",
             [
-                *(*inputs, case.mask, None),
+                *(*inputs, case.mask if parameters.masked else None, None),
                 *(parameters.inverse_frequency, parameters.distance_bias),
                 *(constant(self.region.table(of_keys)) for of_keys in (False, True)),
                 parameters.buckets,

@@ -167,3 +167,71 @@ def test_a_mask_of_chosen_patches_stays() -> None:
     (note,) = recognise(model)
     assert "hides other tokens than padding" in note
     assert Counter(ops(model))["TextAttention"] == 0
+
+
+_TWO_TEXTS = """
+    int64[batch, sequence] input_ids, int64[batch, sequence] attention_mask,
+    int64[batch, answer] decoder_input_ids"""
+_ANSWER = "looked = Gather (words, decoder_input_ids) x = Add (looked, first)"
+_QUESTION = "read = Gather (words, input_ids) other = Add (read, first)"
+_OF_ANSWER = "q = MatMul (x, wq) k = MatMul (x, wk) v = MatMul (x, wv)"
+_OF_BOTH = "q = MatMul (x, wq) k = MatMul (other, wk) v = MatMul (other, wv)"
+_OWN_SHAPES = """
+    begun = Shape <start = 0, end = 1> (x) count = Shape <start = 1, end = 2> (x)
+    several = Shape <start = 1, end = 2> (other)
+    heads = Concat <axis = 0> (begun, count, minus_one, sixteen)
+    key_heads = Concat <axis = 0> (begun, several, minus_one, sixteen)
+    joined = Concat <axis = 0> (begun, count, minus_one)"""
+_KEY_HEADS = _HEADS.replace("(k, heads)", "(k, key_heads)").replace("(v, heads)", "(v, key_heads)")
+_PADDING = """
+    hidden = Cast <to = 1> (attention_mask) far = Sub (hidden, one) added = Mul (far, large)
+    row = Unsqueeze (added, middle) masked = Add (scores, row)"""
+
+
+def _answered(nodes: str) -> Tower:
+    return Tower(_TWO_TEXTS, nodes, (7,))
+
+
+def _of_two_texts(tower: Tower) -> ir.Model:
+    model = ir.to_proto(tower.model())
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "answer"
+    arrays = {"one": np.float32(1), "large": np.float32(1e30), "middle": np.array([1, 2])}
+    for name, array in arrays.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(model))
+
+
+def test_a_decoder_does_not_see_the_mask_of_its_encoder() -> None:
+    nodes = _ANSWER + _OF_ANSWER + _SCRIPT + _HEADS + _SCALED + _CAUSAL + _MASKED
+    model = _of_two_texts(_answered(nodes))
+    before = session(_of_two_texts(_answered(nodes)))
+    assert recognise(model) == []
+    (node,) = [n for n in model.graph if n.op_type == "TextAttention"]
+    assert "attention_mask" not in {value.name for value in node.inputs if value is not None}
+    random = np.random.default_rng(0)
+    for answer in (9, 5):
+        feeds = {
+            "input_ids": random.integers(0, 50, (2, 9)),
+            "attention_mask": np.array([[1] * 9, [1] * 4 + [0] * 5]),
+            "decoder_input_ids": random.integers(0, 50, (2, answer)),
+        }
+        (expected,), (y,) = before.run(None, feeds), session(model).run(None, feeds)
+        np.testing.assert_allclose(y, expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_attention_to_another_text_stays(masked: bool) -> None:
+    seen = _PADDING + _MASKED if masked else _SEEN
+    parts = (_ANSWER, _QUESTION, _OF_BOTH, _OWN_SHAPES, _KEY_HEADS, _SCALED, seen)
+    model = _of_two_texts(_answered(" ".join(parts)))
+    (note,) = recognise(model)
+    assert "not known to be of the same tokens" in note
+    assert Counter(ops(model))["TextAttention"] == 0
+
+
+def test_a_mask_of_other_tokens_stays() -> None:
+    nodes = _ANSWER + _OF_ANSWER + _SCRIPT + _HEADS + _SCALED + _PADDING + _MASKED
+    model = _of_two_texts(_answered(nodes))
+    (note,) = recognise(model)
+    assert "depends on the input decoder_input_ids [batch, answer]" in note
+    assert Counter(ops(model))["TextAttention"] == 0
