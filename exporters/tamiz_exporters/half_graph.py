@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import KEY_VALUES, is_constant, rotary_frequencies, rotary_tables
+from tamiz.api import is_constant, rotary_frequencies, rotary_tables
+from tamiz_exporters.merged_decoder import is_decoder
 
 _WIDE = ir.DataType.FLOAT
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -31,10 +32,10 @@ def widen(model: ir.Model) -> None:
     for graph in graphs:
         for node in graph:
             _compute_tables(node)
-    decodes = any((value.name or "").startswith(KEY_VALUES) for value in model.graph.inputs)
-    if not decodes:
+    decoder = is_decoder(model)
+    if not decoder:
         _cast_edges(model.graph)
-    kept = () if decodes else (*model.graph.inputs, *model.graph.outputs)
+    kept = () if decoder else (*model.graph.inputs, *model.graph.outputs)
     edges = {id(value) for value in kept}
     casts = {
         id(node)

@@ -6,15 +6,23 @@ computes a prompt after an empty past as the other one does.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from tamiz.api import TamizError
+from tamiz.api import TamizError, decodes
 
 SWITCH = "use_cache_branch"
 _TOKENS = 5
+_log = logging.getLogger(__name__)
+
+
+def is_decoder(model: ir.Model) -> bool:
+    """Whether a run gives a model all that it requires: tokens, and states of those before."""
+    inputs = (value.name for value in model.graph.inputs if not value.is_initializer())
+    return decodes(name for name in inputs if name != SWITCH)
 
 
 def take_apart(path: Path, model: ir.Model) -> bool:
@@ -33,6 +41,13 @@ def take_apart(path: Path, model: ir.Model) -> bool:
     graph = model.graph
     switch = next((value for value in graph.inputs if value.name == SWITCH), None)
     if switch is None:
+        return False
+    if not is_decoder(model):
+        _log.warning(
+            "%s: holds two graphs in one If, whose products stay as they are; try its two files "
+            "decoder_model.onnx and decoder_with_past_model.onnx, which optimum writes too",
+            path,
+        )
         return False
     branching = [node for node in switch.consumers() if node.op_type == "If"]
     if len(branching) != 1 or len(switch.uses()) != 1 or switch.is_graph_output():

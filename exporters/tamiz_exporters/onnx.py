@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from tamiz.api import KEY_VALUES, MODEL, PAST, TamizError, present_of, read_json
+from tamiz.api import KEY_VALUES, MODEL, OF_DECODERS, PAST, TamizError, read_json
 from tamiz_exporters.companions import CONFIG, ONNX_FOLDER, copy_companions
 from tamiz_exporters.external_data import load_model, save_model
 from tamiz_exporters.genai import GENAI_CONFIG, model_file
 from tamiz_exporters.half_graph import computes_in_halves, widen
-from tamiz_exporters.merged_decoder import take_apart
+from tamiz_exporters.merged_decoder import is_decoder, take_apart
 from tamiz_exporters.stored_weights import store_weights
 
-#: What a run of a decoder can give, besides the caches.
-_DECODER_INPUTS = ("input_ids", "attention_mask", "position_ids")
+_log = logging.getLogger(__name__)
 #: Files of weights that another exporter reads.
 _OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 #: From this version of the format on, an initializer need not be an input, and a run may set one
@@ -55,8 +55,7 @@ def export(source: str, directory: Path, dtype: str = "stored", file: str | None
 
     Raises:
         TamizError: If onnxruntime does not load the model, its external data is not where it should
-            be, it is a decoder that needs an input which a run cannot give, or the folder does not
-            say which of its graphs is meant.
+            be, or the folder does not say which of its graphs is meant.
     """
     path = _chosen(Path(source), file)
     model = load_model(path)
@@ -66,8 +65,10 @@ def export(source: str, directory: Path, dtype: str = "stored", file: str | None
     _free_initializers(model)
     _keep_weights(model, path, dtype)
     copy_companions(path.parent, directory)
-    if any((value.name or "").startswith(KEY_VALUES) for value in model.graph.inputs):
-        _complete_decoder(path, model, directory)
+    if is_decoder(model):
+        _complete_caches(model, directory)
+    else:
+        _warn_of_states(path, model)
     save_model(model, directory)
     _check_loads(path, directory / MODEL)
     return str(path)
@@ -79,8 +80,7 @@ def _keep_weights(model: ir.Model, path: Path, dtype: str) -> None:
     if halves and model.functions:  # which may say types
         return
     changed = store_weights(model, path, unpack=dtype == "float32")
-    decodes = any((value.name or "").startswith(KEY_VALUES) for value in model.graph.inputs)
-    if halves and (changed or decodes):
+    if halves and (changed or is_decoder(model)):
         widen(model)
 
 
@@ -129,23 +129,8 @@ def _graphs(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.onnx"), *(folder / ONNX_FOLDER).glob("*.onnx")])
 
 
-def _complete_decoder(path: Path, model: ir.Model, directory: Path) -> None:
-    """Checks the inputs of a decoder, and gives its caches the sizes that only the config says.
-
-    Raises:
-        TamizError: It needs an input that a run cannot give.
-    """
-    for value in model.graph.inputs:
-        name = value.name or ""
-        if name in _DECODER_INPUTS or name.startswith(KEY_VALUES) or value.is_initializer():
-            continue
-        if _is_state(value, model):
-            continue
-        raise TamizError(
-            f"{path}: found the required input {name} {value.type}{value.shape}, expected only "
-            f"{', '.join(_DECODER_INPUTS)} and caches of a decoder; try to export it as one graph "
-            "with past, such as optimum's text-generation-with-past"
-        )
+def _complete_caches(model: ir.Model, directory: Path) -> None:
+    """Gives the caches of a decoder the sizes that only the config says."""
     heads, size = _cache_sizes(directory / CONFIG)
     ports = [*model.graph.inputs, *model.graph.outputs]
     for value in ports:
@@ -159,12 +144,17 @@ def _complete_decoder(path: Path, model: ir.Model, directory: Path) -> None:
             value.shape = ir.Shape(dims)
 
 
-def _is_state(value: ir.Value, model: ir.Model) -> bool:
-    """Whether an input is a state of fixed size, whose output is the input of the next run."""
-    name = value.name or ""
-    fixed = value.shape is not None and all(isinstance(dim, int) for dim in value.shape[1:])
-    outputs = {output.name for output in model.graph.outputs}
-    return name.startswith(PAST) and fixed and present_of(name) in outputs
+def _warn_of_states(path: Path, model: ir.Model) -> None:
+    """Says that a graph with caches is no decoder that `tamiz run` runs."""
+    required = [value.name or "" for value in model.graph.inputs if not value.is_initializer()]
+    others = [name for name in required if name not in OF_DECODERS and not name.startswith(PAST)]
+    if others and len(others) < len(required) and any(n.startswith(KEY_VALUES) for n in required):
+        _log.warning(
+            "%s: requires the input %s, which 'tamiz run' cannot give; it is kept as a graph that "
+            "onnxruntime runs",
+            path,
+            others[0],
+        )
 
 
 def _cache_sizes(config: Path) -> tuple[int | None, int | None]:

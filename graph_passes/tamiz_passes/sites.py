@@ -20,12 +20,12 @@ from tamiz.api import (
     DOMAIN,
     KEY_VALUES,
     LAYER,
-    PAST,
     SITE,
     Note,
     Site,
     SiteKind,
     constant_weight,
+    decodes,
     experts_of,
     input_of,
     is_of_experts,
@@ -106,7 +106,7 @@ def find_sites(model: ir.Model) -> tuple[list[Site], list[Note]]:
     layers = len({role.layer for role in roles.values() if role.layer is not None})
     used = Counter(site.weight for site in found if site.weight)
     shared = {weight for weight, sites_of_it in used.items() if sites_of_it > 1}
-    decoder = any((value.name or "").startswith(PAST) for value in model.graph.inputs)
+    decoder = decodes(v.name for v in model.graph.inputs if not v.is_initializer())
     sites = [
         replace(site, layers=layers, shared=site.weight in shared, decoder=decoder)
         for site in found

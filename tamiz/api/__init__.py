@@ -83,6 +83,7 @@ from tamiz.interface.metadata import (
 )
 from tamiz.interface.states import (
     KEY_VALUES,
+    OF_DECODERS,
     PAST,
     RECENT,
     SEQUENCES,
@@ -90,6 +91,7 @@ from tamiz.interface.states import (
     SPARE,
     TEXT_BEGINS,
     State,
+    decodes,
     present_of,
     stacked,
 )
@@ -109,6 +111,7 @@ __all__ = [
     "LAYER",
     "MESSAGE_END",
     "MODEL",
+    "OF_DECODERS",
     "OPSET_VERSION",
     "PAST",
     "POLICY",
@@ -160,6 +163,7 @@ __all__ = [
     "attribute_of",
     "captured",
     "constant_weight",
+    "decodes",
     "dequantize",
     "draws",
     "ends_of_turns",

@@ -58,7 +58,7 @@ class Site:
         format: Name of the weight format that the weight is packed in, as its source stores it
             (`tamiz_ops.formats`); None where it is float32.
         logit_cap: c of a head whose outputs y become the logits c · tanh(y / c); 0 elsewhere.
-        decoder: Whether the model has a KV cache.
+        decoder: Whether the model is a decoder of texts.
         experts: How many experts a site of experts has, whose outputs lie one after the other among
             `out_features`; 0 elsewhere. They share one format, so they are one site.
         top: How many of them a token takes; 0 elsewhere.

@@ -50,6 +50,20 @@ TEXT_BEGINS = "text_begins"
 #: What a model that reads whole texts may take of their tokens.
 TEXTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
+#: What a decoder requires besides its states.
+OF_DECODERS = ("input_ids", "attention_mask", "position_ids")
+
+
+def decodes(required: Iterable[str | None]) -> bool:
+    """Whether required inputs of these names are those of a decoder.
+
+    It reads tokens, a mask that covers those before them as well, and states of these, but nothing
+    that another model gives, such as the encoder of a translator.
+    """
+    names = {name or "" for name in required}
+    states = {name for name in names if name.startswith(PAST)}
+    return bool(states) and "attention_mask" in names and names - states <= set(OF_DECODERS)
+
 
 def reads_texts(inputs: Iterable[str | None]) -> bool:
     """Whether inputs of these names are whole texts, as an encoder reads them."""

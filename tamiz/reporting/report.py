@@ -301,7 +301,7 @@ class Report(Record):
 
     @property
     def of_decoder(self) -> bool:
-        """Whether the model gives logits; else it is an encoder, or something else."""
+        """Whether the model is a decoder; else it is an encoder, or something else."""
         return "top1_agreement" in self.check
 
     @property

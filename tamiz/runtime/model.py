@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tamiz.files.bundle import MODEL, Bundle
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import PAST, SEQUENCES, TYPES, State
+from tamiz.interface.states import OF_DECODERS, PAST, SEQUENCES, TYPES, State, decodes
 from tamiz.interface.switches import switch_input
 from tamiz.runtime.gains import Gains, Measure, ratios
 from tamiz.runtime.kv_cache import ExactSequence, SharedSequence
@@ -90,6 +90,12 @@ class Model:
             raise TamizError(f"{path}: has no inputs past_key_values.*, expected a KV cache")
         if missing := [s.present for s in self.states if s.present not in outputs]:
             raise TamizError(f"{path}: has no output {missing[0]}, which its past input needs")
+        if not decodes(inputs):
+            other = next(n for n in inputs if not n.startswith(PAST) and n not in OF_DECODERS)
+            raise TamizError(
+                f"{path}: requires the input {other}, expected only {', '.join(OF_DECODERS)} and "
+                "states; run it with onnxruntime"
+            )
         self.has_positions = "position_ids" in inputs
         optional = {value.name for value in session.get_overridable_initializers()}
         self.can_keep = "logits_to_keep" in optional

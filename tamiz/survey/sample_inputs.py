@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime as ort
 
 from tamiz.files.errors import TamizError
-from tamiz.interface.states import PAST, State
+from tamiz.interface.states import PAST, State, decodes
 
 Feeds = dict[str, Any]
 
@@ -103,12 +103,13 @@ def made_up(
             where the model takes it.
     """
     reads_text = any(node.name == "input_ids" for node in inputs)
+    decoder = decodes(node.name for node in inputs)
     kinds = _TRIES if reads_text else (_MANY_ROWS, *_TRIES)
     if draw is not None:
         kinds = (_Try(_ROWS, _LENGTHS[draw % len(_LENGTHS)]), *kinds)
     for kind in kinds:
         generator = np.random.default_rng(_SEED + (draw or 0))
-        maker = _Maker(kind, vocabulary, others or vocabulary, generator)
+        maker = _Maker(kind, vocabulary, others or vocabulary, generator, decoder)
         try:
             yield {node.name: maker.value(node) for node in inputs}
         except _TooLargeError:
@@ -184,10 +185,11 @@ class _Maker:
     vocabulary: int
     others: int
     generator: np.random.Generator
+    decoder: bool
     lengths: dict[str, int] = field(default_factory=dict)
 
     def value(self, node: ort.NodeArg) -> Any:
-        if node.name.startswith(PAST) and (state := State.of(node)):
+        if self.decoder and node.name.startswith(PAST) and (state := State.of(node)):
             return state.zeros(self.kind.batch)
         return self._of_type(node.type, node)
 

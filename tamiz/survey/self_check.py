@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime as ort
 
 from tamiz.files.errors import TamizError
+from tamiz.interface.states import decodes
 from tamiz.runtime.logprobs import log_softmax
 from tamiz.survey.sample_inputs import Declared, Feeds, made_up, read_sample
 from tamiz.survey.whole_run import (
@@ -224,7 +225,7 @@ class Reference:
             names = [name for name in names if not name.startswith("present")]
         allowed = None if lossy else 1.0 * (_ROUNDED_INPUTS if techniques else 1)
         result = {"max_relative_error": self._most(found, names, allowed)}
-        if "logits" in names and any(name.startswith("present") for name in self.outputs):
+        if "logits" in names and decodes(self.feeds):
             result |= _of_logits(self.outputs["logits"], found["logits"])
         return {key: float(f"{value:.3g}") for key, value in result.items()}
 

@@ -14,7 +14,7 @@ from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError, blaming
 from tamiz.files.mapping import map_tensors
 from tamiz.interface.metadata import DOMAIN
-from tamiz.interface.states import PAST, reads_texts
+from tamiz.interface.states import PAST, decodes, reads_texts
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -54,8 +54,9 @@ class Survey:
     @property
     def decodes(self) -> bool:
         """Whether the model is a decoder: it gives logits, and keeps states of what it read."""
-        inputs = (value.name or "" for value in self.model.graph.inputs)
-        return self.output == "logits" and any(name.startswith(PAST) for name in inputs)
+        inputs = self.model.graph.inputs
+        required = (value.name for value in inputs if not value.is_initializer())
+        return self.output == "logits" and decodes(required)
 
     @property
     def embeds(self) -> bool:

@@ -324,10 +324,11 @@ def cached(*more: Any, kind: int = TensorProto.FLOAT) -> onnx.ModelProto:
     """A graph with the caches of a decoder of one layer, which pass through."""
     dims = ["batch", "kv_heads", "past", "head_size"]
     names = [(f"past_key_values.0.{part}", f"present.0.{part}") for part in ("key", "value")]
+    mask = helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", "all"])
     graph = helper.make_graph(
         [helper.make_node("Identity", list(pair)[:1], list(pair)[1:]) for pair in names],
         "g",
-        [*(helper.make_tensor_value_info(past, kind, dims) for past, _ in names), *more],
+        [*(helper.make_tensor_value_info(past, kind, dims) for past, _ in names), mask, *more],
         [helper.make_tensor_value_info(present, kind, dims) for _, present in names],
     )
     return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18)])
@@ -340,14 +341,26 @@ def test_sizes_of_caches_come_from_the_config(tmp_path) -> None:
         '{"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 48}'
     )
     session = ort.InferenceSession(export(source, tmp_path) / "model.onnx")
-    shapes = [value.shape for value in (*session.get_inputs(), *session.get_outputs())]
+    ports = [*session.get_inputs(), *session.get_outputs()]
+    shapes = [value.shape for value in ports if value.name != "attention_mask"]
     assert shapes == [["batch", 2, "past", 8]] * 4
 
 
-def test_an_input_that_no_run_can_give_is_refused(tmp_path) -> None:
-    more = helper.make_tensor_value_info("encoder_states", TensorProto.FLOAT, [1])
-    with pytest.raises(TamizError, match="found the required input encoder_states"):
-        export(write(tmp_path / "in", cached(more), None), tmp_path)
+def test_a_decoder_that_reads_an_encoder_keeps_its_inputs(tmp_path, caplog) -> None:
+    names = {"encoder_states": TensorProto.FLOAT16, "use_cache_branch": TensorProto.BOOL}
+    more = [helper.make_tensor_value_info(name, kind, [1]) for name, kind in names.items()]
+    source = write(tmp_path / "in", cached(*more, kind=TensorProto.FLOAT16), None)
+    (source / "config.json").write_text('{"num_attention_heads": 6, "hidden_size": 48}')
+
+    def ports(path: Path) -> list[tuple[str, str, list[Any]]]:
+        session = ort.InferenceSession(path)
+        found = (*session.get_inputs(), *session.get_outputs())
+        return [(value.name, value.type, value.shape) for value in found]
+
+    before, after = (ports(path / "model.onnx") for path in (source, export(source, tmp_path)))
+    assert after == before
+    assert "two graphs in one If" in caplog.text
+    assert "requires the input encoder_states" in caplog.text
 
 
 def test_a_switch_that_chooses_nothing_is_refused(tmp_path) -> None:
