@@ -13,7 +13,16 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import constant_weight
-from tamiz_passes.values import NotRunError, Refusal, last_dim, operands, rank, walk
+from tamiz_passes.values import (
+    LAYOUT,
+    NotRunError,
+    Refusal,
+    last_dim,
+    operands,
+    producer,
+    rank,
+    walk,
+)
 
 MASK_INPUT = "attention_mask"
 POSITION_INPUT = "position_ids"
@@ -190,7 +199,7 @@ def _leaves(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[i
         _check_inside(node)
         sources = operands(node)
         if node.op_type == "Shape":
-            found.update(dict.fromkeys(v for v in sources if _is_activation(v)))
+            found.update(dict.fromkeys(filter(_is_activation, map(_laid_out, sources))))
         return sources
 
     for _ in walk(outputs, behind):
@@ -233,6 +242,14 @@ def _is_counted(index: ir.Value) -> bool:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0][:200]
+
+
+def _laid_out(value: ir.Value) -> ir.Value:
+    """The activation ``[B, S, n]`` that heads are made of; any other value itself."""
+    source = value
+    while (node := producer(source, *LAYOUT)) is not None and not _is_activation(source):
+        source = operands(node)[0]
+    return source if _is_activation(source) else value
 
 
 def _is_activation(value: ir.Value) -> bool:

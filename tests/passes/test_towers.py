@@ -55,6 +55,13 @@ _CAUSAL = """
     size = Shape <start = 1, end = 2> (x) both = Concat <axis = 0> (size, size)
     none = ConstantOfShape <value = int64[1] {0}> (two) mask = Slice (triangle, none, both)
     masked = Add (scores, mask)"""
+#: As the layers of T5 behind the first one read its length.
+_HEADS_BEFORE = """
+    other_k = MatMul (x, before) before4 = Reshape (other_k, heads)
+    before_heads = Transpose <perm = [0, 2, 1, 3]> (before4)"""
+_CAUSAL_AS_BEFORE = _CAUSAL.replace(
+    "Shape <start = 1, end = 2> (x)", "Shape <start = 2, end = 3> (before_heads)"
+)
 _SQUARE = "masked = Add (scores, square)"
 _ATTENDED = """
     at = MatMul (weights, vt) a4 = Transpose <perm = [0, 2, 1, 3]> (at)
@@ -84,7 +91,7 @@ class Tower:
 
         hidden = (normal(PATCHES, PATCHES) > 0) & ~np.eye(PATCHES, dtype=bool)
         constants = {
-            **{name: normal(WIDTH, WIDTH) / 5 for name in ("wq", "wk", "wv")},
+            **{name: normal(WIDTH, WIDTH) / 5 for name in ("wq", "wk", "wv", "before")},
             "conv": normal(WIDTH, 3, 4, 4),
             "conv_of_frames": normal(WIDTH, 3, 3),
             "positions": normal(1, PATCHES, WIDTH),
@@ -122,6 +129,18 @@ TOWERS = {
     "text before a token": Tower(
         _TEXT, _TOKENS + _PROJECTIONS + _SCRIPT + _HEADS + _SCALED + _CAUSAL + _MASKED, (11,)
     ),
+    "text of a layer before": Tower(
+        _TEXT,
+        _TOKENS
+        + _PROJECTIONS
+        + _SCRIPT
+        + _HEADS_BEFORE
+        + _HEADS
+        + _SCALED
+        + _CAUSAL_AS_BEFORE
+        + _MASKED,
+        (11,),
+    ),
 }
 
 
@@ -158,7 +177,8 @@ def test_only_texts_before_a_token_are_causal() -> None:
         recognise(model)
         (node,) = [n for n in model.graph if n.op_type == "TextAttention"]
         found[name] = node.attributes.get_int("causal", 0)
-    assert found == dict.fromkeys(TOWERS, 0) | {"text before a token": 1}
+    texts = {name for name in TOWERS if name.startswith("text")}
+    assert found == dict.fromkeys(TOWERS, 0) | dict.fromkeys(texts, 1)
 
 
 def test_a_mask_of_chosen_patches_stays() -> None:
