@@ -28,7 +28,7 @@ namespace tamiz {
 struct Kernels;
 
 constexpr int64_t kChunk = 16;               // groups
-constexpr int64_t kRecordsTogether = 8;      // that are multiplied at the same time
+constexpr int64_t kRecordsAhead = 16;        // that are prefetched
 constexpr int64_t kChunkPairs = kGroup / 2;  // of inputs of a group
 
 constexpr int64_t chunk_count(int64_t groups) { return (groups + kChunk - 1) / kChunk; }

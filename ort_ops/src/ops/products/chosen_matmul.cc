@@ -135,7 +135,7 @@ class ChosenMatMul : public Stage {
     const uint8_t* const mask = call.inputs[In::mask].as<uint8_t>() + row * n_;
     float* const y = call.outputs[Out::y].as<float>() + row * n_;
     const int64_t first = task * kTaskOutputs, end = std::min(n_, first + kTaskOutputs);
-    int32_t outputs[kTaskOutputs + kRecordsTogether];
+    int32_t outputs[kTaskOutputs + kRecordsAhead];
     int64_t chosen = 0;
     for (int64_t o = first; o < end; ++o) {
       y[o] = 0.0f;
@@ -143,7 +143,7 @@ class ChosenMatMul : public Stage {
       chosen += mask[o] != 0;
     }
     int64_t listed = chosen;  // with those that the next task begins with
-    for (int64_t o = end; o < n_ && listed < chosen + kRecordsTogether; ++o) {
+    for (int64_t o = end; o < n_ && listed < chosen + kRecordsAhead; ++o) {
       outputs[listed] = static_cast<int32_t>(o);
       listed += mask[o] != 0;
     }
