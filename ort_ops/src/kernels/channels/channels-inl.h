@@ -66,13 +66,13 @@ inline int32_t list_group(const int16_t* quants, const uint32_t* records, const 
 }
 #endif
 
-inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, int scale_bits,
-                             const ActiveInputs& to) {
+inline Listed list_channels(const QuantRows& x, int64_t row, bool masked, int scale_bits,
+                            const ActiveInputs& to) {
   const PanelLayout layout{kPanel, x.groups, scale_bits};
   const uint32_t step = static_cast<uint32_t>(layout.record(1, 0));
   alignas(64) uint32_t records[kGroup];
   for (int i = 0; i < kGroup; ++i) records[i] = static_cast<uint32_t>(layout.record(0, i));
-  int64_t listed = 0;
+  int64_t groups = 0, active = 0;
   int64_t inputs = 0;
   for (int64_t g = 0; g < x.groups; ++g) {
     if (g > 0) {
@@ -81,13 +81,14 @@ inline int64_t list_channels(const QuantRows& x, int64_t row, bool masked, int s
     const int64_t at = x.at(row, g);
     if (masked && x.kept[at] == 0) continue;
     const int32_t count = list_group(x.quants + at * kGroup, records, to, inputs);
-    to.groups[listed++] = {static_cast<int32_t>(g), count, x.scales[at], x.sums[at]};
+    to.groups[groups++] = {static_cast<int32_t>(g), count, x.scales[at], x.sums[at]};
+    active += count;
     inputs += ActiveInputs::places(count);
   }
-  for (int64_t i = 0; i < ActiveInputs::kAhead; ++i) {
+  for (int64_t i = 0; i < ActiveInputs::kMostAhead; ++i) {
     to.records[inputs + i] = inputs > 0 ? to.records[0] : 0;
   }
-  return listed;
+  return listed(groups, active, x.groups * kGroup);
 }
 
 #if defined(TAMIZ_VECTORS)
@@ -99,14 +100,15 @@ template <class P, bool Units>
 __attribute__((always_inline)) inline void add_groups(const PanelAt<P, Units>& panel,
                                                       const ChannelArgs& a, float* y) {
   constexpr int64_t kGroupsAhead = 4;
-  for (int64_t g = 0; g < kGroupsAhead && g < a.listed; ++g) {
+  for (int64_t g = 0; g < kGroupsAhead && g < a.listed.groups; ++g) {
     panel.prefetch_factors(a.x.groups[g].group);
   }
-  prefetch_records<P>(a.panel, a.x.records, ActiveInputs::kAhead);
+  prefetch_records<P>(a.panel, a.x.records, a.listed.ahead);
   ActiveInputs list = a.x;
-  for (int64_t g = 0; g < a.listed; ++g) {
-    if (g + kGroupsAhead < a.listed) panel.prefetch_factors(a.x.groups[g + kGroupsAhead].group);
-    multiply_group(panel, list, a.x.groups[g], y);
+  for (int64_t g = 0; g < a.listed.groups; ++g) {
+    if (g + kGroupsAhead < a.listed.groups)
+      panel.prefetch_factors(a.x.groups[g + kGroupsAhead].group);
+    multiply_group(panel, list, list.records + a.listed.ahead, a.x.groups[g], y);
     list.pass(a.x.groups[g].count);
   }
 }

@@ -115,16 +115,16 @@ struct HalvedPanel {
 /// `count` inputs that `list` begins with.
 template <class P>
 __attribute__((always_inline)) inline void sum_inputs(const uint8_t* panel,
-                                                      const ActiveInputs& list, int32_t count,
+                                                      const ActiveInputs& list,
+                                                      const uint32_t* later, int32_t count,
                                                       Ints (&strips)[8]) {
   VectorSums sums[4];
-  const uint32_t* const ahead = list.records + ActiveInputs::kAhead;
   if (P::kInputs < ActiveInputs::kTogether) {  // places that the loop leaves out
-    prefetch_records<P>(panel, ahead + list.places(count) - P::kInputs, P::kInputs);
+    prefetch_records<P>(panel, later + list.places(count) - P::kInputs, P::kInputs);
   }
   for (int32_t i = 0; i < count; i += P::kInputs) {
     const uint32_t* const records = list.records + i;
-    prefetch_records<P>(panel, ahead + i, P::kInputs);
+    prefetch_records<P>(panel, later + i, P::kInputs);
     Ints r[4];
     for (int c = 0; c < 4; ++c) r[c] = P::record(panel, records + c);
     const Ints ab[] = {_mm512_unpacklo_epi8(r[0], r[1]), _mm512_unpackhi_epi8(r[0], r[1])};
@@ -145,9 +145,10 @@ __attribute__((always_inline)) inline void sum_inputs(const uint8_t* panel,
 template <class P, bool Units>
 __attribute__((always_inline)) inline void multiply_group(const PanelAt<P, Units>& panel,
                                                           const ActiveInputs& list,
+                                                          const uint32_t* later,
                                                           const ActiveGroup& x, float* y) {
   Ints strips[8];
-  sum_inputs<P>(panel.data, list, x.count, strips);
+  sum_inputs<P>(panel.data, list, later, x.count, strips);
 #pragma GCC unroll 8
   for (int v = 0; v < P::kVectors; ++v) {
     add_scaled(P::outputs(strips, v), x, panel, v * kLanes, y);

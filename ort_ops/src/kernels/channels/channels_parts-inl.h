@@ -83,8 +83,8 @@ inline void multiply_half(const PanelAt<P, Units>& panel, int64_t part, const Ac
 /// Adds a group, whose active inputs `list` begins with, to y.
 template <class P, bool Units>
 inline void multiply_group(const PanelAt<P, Units>& panel, const ActiveInputs& list,
-                           const ActiveGroup& x, float* y) {
-  prefetch_records<P>(panel.data, list.records + ActiveInputs::kAhead, list.places(x.count));
+                           const uint32_t* later, const ActiveGroup& x, float* y) {
+  prefetch_records<P>(panel.data, later, list.places(x.count));
   for (int64_t part = 0; part < P::kParts; ++part) {
     multiply_half<false>(panel, part, list, x, y);
     multiply_half<true>(panel, part, list, x, y);

@@ -24,7 +24,7 @@ inline void multiply_channels(const ChannelArgs& a) {
   float in_units[kPanel] = {};
   float* const sums = units ? in_units : a.y;
   ActiveInputs list = a.x;
-  for (const ActiveGroup* g = a.x.groups; g < a.x.groups + a.listed; ++g) {
+  for (const ActiveGroup* g = a.x.groups; g < a.x.groups + a.listed.groups; ++g) {
     const auto factor = [&](int64_t i) {
       const uint8_t* const at = a.panel + a.layout.factor(g->group, i * a.layout.scale_bits / 8);
       return units ? *at : half_to_float(at);

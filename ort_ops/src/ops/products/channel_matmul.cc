@@ -91,7 +91,7 @@ class ChannelMatMul : public Stage {
     alignas(64) float y[kPanel] = {};
     if (bias(call, panel)) std::memcpy(y, bias(call, panel), bytes);
     kernels_.channels.multiply({weight_.at(call.inputs[In::weight], panel), weight_.layout(panel),
-                                x.active(call.scratch), x.count(call.scratch), y});
+                                x.active(call.scratch), x.listed(call.scratch), y});
     std::memcpy(call.outputs[Out::y].as<float>() + panel * kPanel, y, bytes);
   }
 
@@ -123,9 +123,10 @@ class ChannelMatMul : public Stage {
     if (x.single()) {
       const ActiveGroup* const active = x.active(call.scratch).groups;
       int64_t inputs = 0;
-      for (int64_t g = 0; g < x.count(call.scratch); ++g) inputs += active[g].count;
+      const int64_t groups = x.listed(call.scratch).groups;
+      for (int64_t g = 0; g < groups; ++g) inputs += active[g].count;
       const PanelLayout layout{kHalfPanel, 0, weight_.scale_bits};  // the units alone
-      const int64_t factors = x.count(call.scratch) * kHalfPanel * 2 * weight_.scale_bits / 8;
+      const int64_t factors = groups * kHalfPanel * 2 * weight_.scale_bits / 8;
       bytes = (inputs * kHalfPanel / 2 + factors + layout.bytes()) * weight_.half_panels();
     }
     call.metrics->add(ProductMetric::bytes_dense, static_cast<double>(weight_.bytes()));

@@ -59,9 +59,9 @@ class ChannelRows {
         plan_(rows_.plan) {
     if (!single()) return;
     const int64_t inputs = rows_.groups * kGroup;
-    count_ = plan_.reserve<int64_t>(1);
+    listed_ = plan_.reserve<Listed>(1);
     groups_ = plan_.reserve<ActiveGroup>(rows_.groups);
-    records_ = plan_.reserve<uint32_t>(inputs + ActiveInputs::kAhead);
+    records_ = plan_.reserve<uint32_t>(inputs + ActiveInputs::kMostAhead);
     high_ = plan_.reserve<int8_t>(inputs);
     low_ = plan_.reserve<int8_t>(inputs);
   }
@@ -76,22 +76,22 @@ class ChannelRows {
                std::byte* scratch, int64_t task) const {
     rows_.quantize(kernels.matmul, x, mask, block, scratch, task);
     if (!single()) return;
-    count(scratch) = kernels.channels.list(in(scratch), 0, masked_, scale_bits_, active(scratch));
+    listed(scratch) = kernels.channels.list(in(scratch), 0, masked_, scale_bits_, active(scratch));
   }
 
   QuantRows in(std::byte* scratch) const { return rows_.in(scratch); }
   ActiveInputs active(std::byte* scratch) const {
     return {groups_.in(scratch), records_.in(scratch), high_.in(scratch), low_.in(scratch)};
   }
-  /// Of the groups in `active`.
-  int64_t& count(std::byte* scratch) const { return *count_.in(scratch); }
+  /// What `active` holds.
+  Listed& listed(std::byte* scratch) const { return *listed_.in(scratch); }
 
  private:
   QuantisedRows rows_;
   bool masked_;
   int scale_bits_;
   ScratchPlan plan_;
-  ScratchPart<int64_t> count_;
+  ScratchPart<Listed> listed_;
   ScratchPart<ActiveGroup> groups_;
   ScratchPart<uint32_t> records_;
   ScratchPart<int8_t> high_, low_;
