@@ -9,6 +9,8 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import tamiz_ops
+from tamiz.files.external_data import external_tensors
+from tamiz.runtime.large_pages import load_constants
 
 BYTES = 640 << 20
 SECONDS = 1.0  # a case, at least
@@ -68,7 +70,10 @@ def session(op, domain, attributes, weights, copies, threads, folder, more=()):
 
 
 def load(model, path, threads):
-    """The session of a model, which is written to `path`, beside its data."""
+    """The session of a model, which is written to `path`, beside its data.
+
+    Weights lie in large pages, as those of a bundle do.
+    """
     path.write_bytes(model.SerializeToString())
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -77,7 +82,10 @@ def load(model, path, threads):
     # The optimiser would drop the nodes without a consumer.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     tamiz_ops.register(options)
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    constants = load_constants(path.parent, external_tensors(path), options)
+    made = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    made.constants = constants  # live as long as the session
+    return made
 
 
 def interleaved(rounds, *runs):
