@@ -14,6 +14,7 @@ from tamiz_exporters.decoder_config import (
     DecoderConfig,
     Experts,
     Heads,
+    Latent,
     LayerAttention,
     Mixer,
     NoMixer,
@@ -93,12 +94,6 @@ class GgufModel:
         self.rope = Rope(of, rotates, *traits, head_dim if self._wide else 0)
         self.context = self.rope.context
         layers = self._layers()
-        multipliers = self._multipliers()
-        scale = multipliers.pop("scale")
-        if latent is not None:
-            scale = (latent.nope + latent.rope) ** -0.5 * self.rope.stretch
-        if len(layers) == _SCALED_BY_HIDDEN.get(self.architecture):
-            scale = (self.hidden / heads) ** -0.5
         score_cap, logit_cap = map(of.number, SOFT_CAPS, self.traits.soft_caps or (0.0, 0.0))
         self.config = DecoderConfig(
             heads=heads,
@@ -107,7 +102,6 @@ class GgufModel:
             epsilon=self._epsilon(),
             layers=layers,
             one_block=self._one_block,
-            scale=scale,
             score_cap=score_cap,
             logit_cap=logit_cap,
             activation=self._activation(activation),
@@ -117,7 +111,7 @@ class GgufModel:
             parallel=self.traits.parallel and (of.given(_PARALLEL) is None or of.flag(_PARALLEL)),
             growth=self.rope.growth,
             **self._gemma(len(layers)),
-            **multipliers,
+            **self._factors(heads, latent, len(layers)),
         )
         self.ffn = self._widths(layers)
 
@@ -225,6 +219,15 @@ class GgufModel:
         key = "attention.layer_norm_rms_epsilon"
         other = self.traits.centred or (self._one_block and self.of.given(key) is None)
         return self.of.number("attention.layer_norm_epsilon" if other else key)
+
+    def _factors(self, heads: int, latent: Latent | None, layers: int) -> dict[str, Any]:
+        """Those of `_multipliers`, with the one on scores that the shape says."""
+        found = self._multipliers()
+        if latent is not None:
+            found["scale"] = (latent.nope + latent.rope) ** -0.5 * self.rope.stretch
+        if layers == _SCALED_BY_HIDDEN.get(self.architecture):
+            found["scale"] = (self.hidden / heads) ** -0.5
+        return found
 
     def _multipliers(self) -> dict[str, Any]:
         """Factors on embedding, scores and residuals, and the divisor of logits."""
