@@ -261,6 +261,8 @@ class DecoderConfig:
         latent: What keys and values are made of; None where each has a matrix of its own.
         centred: Whether norms are LayerNorms, which take the mean off; otherwise RMSNorms.
         parallel: Whether attention and feed-forward stand side by side, both beside x.
+        norms_behind: Whether norms of single queries and keys stand behind the rotation, see
+            `rotary_norms`.
         growth: How queries grow with their position; None: they do not.
         streams: The residual streams; None where there is one.
         normed_values: Whether values are normed without a weight, as in Gemma 3n and 4.
@@ -291,6 +293,7 @@ class DecoderConfig:
     normed_values: bool = False
     input_width: int = 0
     growth: Growth | None = None
+    norms_behind: bool = False
 
     @property
     def attentions(self) -> tuple[LayerAttention, ...]:

@@ -12,13 +12,13 @@ A layer may have a short convolution (LFM2, `convolution_graph`), a gated delta 
 such a state space beside it (Falcon-H1). In Mamba-2 no layer attends. Keys and values may be made
 of a latent of low rank (DeepSeek, `latent_graph`).
 
-Optional parts: norms of single heads before the rotation (Qwen 3), norms of what attention and
-feed-forward add to x (Gemma), in place of those of x (OLMo 2), a factor on the embedding (Gemma),
-a table of positions that is added to it (GPT-2), queries that grow with their position (Ministral
-3), soft caps c · tanh(u / c) of scores and logits (Gemma 2), layers that see a window of the last
-keys, layers without rotary embedding, a score of each head that joins the sum of its softmax, its
-*sink* (gpt-oss), a sigmoid of x that multiplies what attention gives (Qwen 3.5), norms that take
-the mean off (StarCoder 2), attention and feed-forward side by side:
+Optional parts: norms of single heads before the rotation (Qwen 3) or behind it (Hunyuan), norms of
+what attention and feed-forward add to x (Gemma), in place of those of x (OLMo 2), a factor on the
+embedding (Gemma), a table of positions that is added to it (GPT-2), queries that grow with their
+position (Ministral 3), soft caps c · tanh(u / c) of scores and logits (Gemma 2), layers that see a
+window of the last keys, layers without rotary embedding, a score of each head that joins the sum of
+its softmax, its *sink* (gpt-oss), a sigmoid of x that multiplies what attention gives (Qwen 3.5),
+norms that take the mean off (StarCoder 2), attention and feed-forward side by side:
 
     x       = x + (attention(norm(x)) + feed_forward(norm(x)))           (Command R, Phi-2)
 
@@ -49,6 +49,7 @@ from tamiz_exporters.latent_graph import head_numbers, latent_projections, value
 from tamiz_exporters.mask_graph import Masks, attention_masks
 from tamiz_exporters.mixer_graph import mixed, mixer_states
 from tamiz_exporters.rotary_graph import query_growth, rotary_table, rotate
+from tamiz_exporters.rotary_norms import take_weights_behind, weighted
 
 OPSET = 18
 _POSITIONS = "/model/embed_positions"
@@ -92,6 +93,8 @@ class DecoderGraph(GraphBuilder):
         super().__init__(weights)
         self.config = config
         self.caches: dict[str, tuple[ir.Value, ir.Value]] = {}
+        if config.norms_behind:
+            take_weights_behind(self, len(config.layers))
         packed = self.packed.get(_EMBEDDING)
         table = self.initializers[_EMBEDDING].const_value
         assert table is not None
@@ -248,6 +251,7 @@ class DecoderGraph(GraphBuilder):
         """What the attention of a layer adds to the residual stream."""
         config, heads = self.config, self.config.heads_of(layer)
         q, keys, values = self.heads_of(name, layer, x, past, present)
+        q = weighted(self, name, q)
         scale = self.constant(config.scale or heads.size**-0.5, np.float32)
         q = self.op("Mul", f"{name}/Mul", q, scale)
         queries = q

@@ -79,6 +79,7 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
             "position_ids": positions,
             "inverse_frequency": frequency,
             "head_sink": _sinks(graph, region, parameters.num_heads),
+            "query_weight": region.query_weight,
         },
         parameters.attributes(),
         region.results,

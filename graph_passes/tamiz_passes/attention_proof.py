@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tamiz.api import rotary_frequencies
+from tamiz_passes.attention_cases import CASES, COUNTED, GIVEN, case_of, has_hole, visible
 from tamiz_passes.attention_region import Factor, Mask, Region, width
 from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
 from tamiz_passes.rotation import angles_of
@@ -93,37 +94,13 @@ def _form(region: Region) -> tuple[Hashable, ...]:
     given = [*region.sources, *region.pasts]
     if region.sinks is not None and region.sinks.value is not None:
         given.append(region.sinks.value)
+    if region.query_weight is not None:
+        given.append(region.query_weight)
     kinds = [(mask.additive, mask.keeps) for mask in region.masks]
     exponents = [
         None if f is None else tuple(e for _, e in f) for f in (region.factors, region.cap)
     ]
     return (tuple(kinds), *exponents, *form(read, given))
-
-
-def case_of(mask: list[list[int]], length: int) -> Case:
-    """A case of a mask ``[B, P + S]``, whose positions count what it shows."""
-    array = np.array(mask, np.int64)
-    positions = np.maximum(np.cumsum(array, axis=1) - 1, 0)[:, -length:]
-    return Case(array, positions)
-
-
-#: A prompt with left padding, new tokens after a past with padding and a hole, a decode step.
-CASES = (
-    case_of([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]], 5),
-    case_of([[1] * 7, [0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 1]], 3),
-    case_of([[1] * 9, [0] * 4 + [1] * 5], 1),
-)
-
-
-def _at(positions: list[int], past: int = 0) -> Case:
-    return Case(np.ones((1, past + len(positions)), np.int64), np.array([positions], np.int64))
-
-
-#: Positions at which rotary tables are looked at: far ones, and some within any original context,
-#: where frequencies that depend on the length would differ.
-_GIVEN = (_at([0, 1, 2, 3, 17, 100, 1023, 5000, 20000, 100000]), _at(list(range(10))))
-#: The same where the graph counts positions itself.
-_COUNTED = (_at(list(range(10))), _at(list(range(4000, 4010)), past=4000))
 
 
 def _chosen(angles: list[ir.Value]) -> ir.Value | None:
@@ -145,6 +122,8 @@ class Proof:
         self.region = region
         self.heads, self.kv_heads, self.head_size = _head_counts(region)
         self.sinks = None if region.sinks is None else region.sinks.of_heads(self.heads)
+        weight = region.query_weight
+        self.weight = None if weight is None else constant(weight)
         self.results = region.results
         self.tables = [v for r in region.rotations if not r.fused for v in (r.cos, r.sin)]
         self.angles = angles_of(self.tables)
@@ -206,7 +185,7 @@ class Proof:
     def window(self) -> int:
         """The last keys that a query sees, itself included; 0 where it sees all before it.
 
-        Compares what the masks keep with `_visible`, for queries that see anything at all.
+        Compares what the masks keep with `visible`, for queries that see anything at all.
         """
         masks = self.region.masks
         if not masks:
@@ -218,7 +197,7 @@ class Proof:
         window = 0 if seen == longest else seen
         padded = case_of([[1] * (longest + 2), [0, *[1] * (longest + 1)]], 3)
         for case in (*CASES, last, padded):
-            kept, expected = self.kept(case), _visible(case, window)[:, None]
+            kept, expected = self.kept(case), visible(case, window)[:, None]
             if not ((kept == expected) | ~expected.any(-1, keepdims=True)).all():
                 raise Refusal(
                     "the mask is not the causal mask of attention_mask"
@@ -255,7 +234,7 @@ class Proof:
     def computed_rotary(self) -> tuple[np.ndarray, float]:
         """The same of tables that the graph computes."""
         frequency, factor = np.zeros(0, np.float32), 1.0
-        for case in _COUNTED if self.counts else _GIVEN:
+        for case in COUNTED if self.counts else GIVEN:
             arrays, _ = self.run([*self.tables, *self.angles], case)
             arrays = [array.reshape(case.length, -1) for array in arrays]
             tables, angles = arrays[: len(self.tables)], arrays[len(self.tables) :]
@@ -324,12 +303,12 @@ class Proof:
             frequency = self.run([self.chosen], case)[0][0]
         expected = reference.run(
             "Attention",
-            [*inputs, case.mask, case.positions, frequency, *[None] * 7, self.sinks],
+            [*inputs, case.mask, case.positions, frequency, *[None] * 7, self.sinks, self.weight],
             **parameters.attributes(),
         )
-        sees = _visible(case, parameters.window).any(-1)
+        sees = visible(case, parameters.window).any(-1)
         if parameters.window:
-            sees &= ~_has_hole(case.mask)[:, None]
+            sees &= ~has_hole(case.mask)[:, None]
         found[0], expected[0] = found[0][sees], expected[0][sees]
         names = ("output", "present key", "present value")
         for what, a, b in zip(names, found, expected, strict=False):
@@ -368,19 +347,6 @@ def _head_counts(region: Region) -> tuple[int, int, int]:
             f"{kv_heads} heads of size {head_size}"
         )
     return heads, kv_heads, head_size
-
-
-def _visible(case: Case, window: int = 0) -> np.ndarray:
-    """Which keys each query attends, ``[B, S, P + S]``: those before it that are not padding."""
-    queries = case.past + np.arange(case.length)[:, None]
-    keys = np.arange(case.mask.shape[1])
-    near = (keys <= queries) & (not window or keys > queries - window)
-    return np.asarray(near & (case.mask[:, None, :] != 0))
-
-
-def _has_hole(mask: np.ndarray) -> np.ndarray:
-    """Which rows of a mask ``[B, P + S]`` hide a key between visible ones."""
-    return np.asarray((np.diff(mask != 0, axis=1, prepend=False) & (mask == 0)).any(-1))
 
 
 def _kept(mask: Mask, array: np.ndarray, case: Case) -> np.ndarray:

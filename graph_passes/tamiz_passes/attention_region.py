@@ -1,6 +1,6 @@
 """Walks an exported attention from its Softmax to its borders.
 
-    scores  = scale · rotate(q) · rotate(k)ᵀ
+    scores  = scale · (w · rotate(q)) · rotate(k)ᵀ   (w, a weight of each element, or none)
     scores  = c · tanh(scores / c)             (a soft cap c, or none)
     scores  = scores + mask
     y       = softmax(scores) · v              (or with sinks, `sinks`)
@@ -15,6 +15,7 @@ here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import onnx_ir as ir
 
@@ -71,6 +72,7 @@ class Region:
         cap: Such scalars that work on the tanh of the scores; None without a soft cap.
         rotations: Of q and of k; empty without rotary embedding.
         sinks: The sinks of its heads; None without.
+        query_weight: The constant ``[D]`` that rotated queries are multiplied by; None without.
         fused: The op that computes all of it but what is before q and k, where it is one.
     """
 
@@ -85,6 +87,7 @@ class Region:
     cap: list[Factor] | None = None
     rotations: list[Rotation] = field(default_factory=list)
     sinks: Sinks | None = None
+    query_weight: ir.Value | None = None
     fused: ir.Node | None = None
 
     @property
@@ -115,7 +118,7 @@ def find_region(softmax: ir.Node) -> Region:
     masks: list[Mask] = []
     product, factors, cap = scores_behind(scores, masks)
     query, key = operands(product)
-    query = skip_scaling(query, factors)
+    query, query_weight = _weighted(skip_scaling(query, factors), factors)
     keys = cache_of(skip_scaling(key, factors), "key")
     values = cache_of(skip_scaling(operands(weighted)[1], []), "value")
     turned = rotation_of(query)
@@ -137,6 +140,7 @@ def find_region(softmax: ir.Node) -> Region:
         cap=cap,
         rotations=rotations,
         sinks=sinks,
+        query_weight=query_weight,
     )
 
 
@@ -255,6 +259,16 @@ def skip_scaling(value: ir.Value, factors: list[Factor]) -> ir.Value:
         else:
             return value
     return value
+
+
+def _weighted(query: ir.Value, factors: list[Factor]) -> tuple[ir.Value, ir.Value | None]:
+    """The queries, or what makes them times a constant vector, and that vector."""
+    node = producer(query, "Mul")
+    for source, weight in permutations(operands(node)) if node is not None else ():
+        numbers = constant(weight)
+        if numbers is not None and numbers.shape == (last_dim(query),):
+            return skip_scaling(source, factors), weight
+    return query, None
 
 
 def _merges_batches(value: ir.Value) -> bool:

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tamiz_passes.attention_proof import (
-    CASES,
-    Parameters,
-    Proof,
-    case_of,
-    longest_window,
-)
+from tamiz_passes.attention_cases import CASES, case_of
+from tamiz_passes.attention_proof import Parameters, Proof, longest_window
 from tamiz_passes.probe import Case, integers_behind
 from tamiz_passes.values import NotRunError, Refusal
 

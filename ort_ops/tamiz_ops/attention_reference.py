@@ -56,6 +56,7 @@ def attention(
     past_event: Array | None = None,
     key_scale: Array | None = None,
     head_sink: Array | None = None,
+    query_weight: Array | None = None,
     *,
     num_heads: int,
     kv_heads: int,
@@ -81,7 +82,8 @@ def attention(
     attended to is what they stand for. Keys are less key_mean there, unless there is a softcap,
     or head_sink, and divided by key_scale, and queries multiplied by it. Queries are then rounded
     to 16 bits, and weights times the scales of values to 8 without a sign, in blocks of `PAGE`
-    keys. exp(head_sink) of a query head joins the sum of its softmax.
+    keys. exp(head_sink) of a query head joins the sum of its softmax. Rotated queries are multiplied
+    by query_weight.
 
     Without v the values are the keys as they are stored, less no mean, and there is no
     present_value. Without k the pasts hold all keys, and there are no presents.
@@ -94,6 +96,8 @@ def attention(
     if inverse_frequency is not None:
         queries = rotate(queries, position_ids, inverse_frequency, rotary_scale)
         new[:1] = [rotate(x, position_ids, inverse_frequency, rotary_scale) for x in new[:1]]
+    if query_weight is not None:
+        queries = queries * query_weight
     # What 8-bit keys lack; a soft cap, a sink, or values that are keys would not cancel it.
     centred = cache_bits == 8 and not softcap and head_sink is None and past_value is not None
     mean = key_mean if centred else None
@@ -180,7 +184,7 @@ def paged_attention(
         past_sketch: [1, kv_heads, pages * PAGE, words].
         sequences: int64 [segments, 2 + pages]: keys before, tokens, and the pages of the keys. -1
             tokens are one, which is a decode step; others attend to all keys.
-        **given: Attributes of the op, key_mean, key_scale and head_sink.
+        **given: Attributes of the op, key_mean, key_scale, head_sink and query_weight.
 
     Returns:
         [y, present_key, present_value] and, with past_sketch, present_sketch; with neither

@@ -51,6 +51,7 @@ def decoder(
     score_cap: float = 0.0,
     logit_cap: float = 0.0,
     sinks: bool = False,
+    norms_behind: bool = False,
 ) -> ir.Model:
     """A llama with random weights, as the GGUF exporter writes it."""
     random = np.random.default_rng(0)
@@ -75,7 +76,7 @@ def decoder(
         linear(f"{name}.mlp.down_proj", FFN, HIDDEN)
         norm(f"{name}.input_layernorm")
         norm(f"{name}.post_attention_layernorm")
-        if head_norms:
+        if head_norms or norms_behind:
             norm(f"{name}.self_attn.q_norm", HEAD_DIM)
             norm(f"{name}.self_attn.k_norm", HEAD_DIM)
         if sinks:
@@ -92,6 +93,7 @@ def decoder(
         (attention,) * layers,
         score_cap=score_cap,
         logit_cap=logit_cap,
+        norms_behind=norms_behind,
     )
     tensors = {k: ir.tensor(v.astype(np.float32), name=k) for k, v in weights.items()}
     return build_decoder(config, tensors)

@@ -277,9 +277,10 @@ def test_fusing_twice_changes_nothing() -> None:
         {"dense": ("layers.0.attn_o", "layers.1.attn_k")},
         {"layers": 3, "dense": DENSE_LAYER},
         {"head_norms": True},
+        {"norms_behind": True},
         {"biases": True, "tied": False},
     ],
-    ids=["whole", "pieces", "dense layer", "head norms", "biases"],
+    ids=["whole", "pieces", "dense layer", "head norms", "norms behind", "biases"],
 )
 def test_the_fused_graph_computes_what_its_nodes_do(variant: dict[str, Any], case: str) -> None:
     options = {key: value for key, value in variant.items() if key != "dense"}

@@ -41,6 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "biases": {"biases": True},
     "untied head": {"tied": False},
     "head norms": {"head_norms": True},
+    "head norms behind the rotation": {"norms_behind": True},
     "soft caps": {"score_cap": 1.5, "logit_cap": 4.0},
     "sinks": {"sinks": True},
 }

@@ -176,6 +176,7 @@ def test_activations(f: str) -> None:
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 1), (2, 2)])
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "choice",
     [
@@ -187,17 +188,21 @@ def test_activations(f: str) -> None:
     ],
 )
 def test_attention(
-    heads: int, kv_heads: int, rotary: bool, sinks: bool, choice: dict[str, Any]
+    heads: int, kv_heads: int, rotary: bool, sinks: bool, weighted: bool, choice: dict[str, Any]
 ) -> None:
     dim = 4
     head_sink = rows(heads)[0] if sinks else None
+    query_weight = rows(dim)[0] if weighted else None
     frequency = np.array([1.0, 0.3], np.float32) if rotary else None
     inputs: Arrays = {"q": None, "k": None, "v": None}
     inputs |= {name: None for name in ("past_key", "past_value", "mask", "positions")}
     none = np.zeros(0, np.float32)
-    inputs |= {"frequency": frequency if rotary else none} if rotary or sinks else {}
-    inputs |= {f"of techniques {number}": None for number in range(7 if sinks else 0)}
-    inputs |= {"head_sink": head_sink} if sinks else {}
+    further = sinks or weighted
+    inputs |= {"frequency": frequency if rotary else none} if rotary or further else {}
+    inputs |= {f"of techniques {number}": None for number in range(7 if further else 0)}
+    without = np.full(heads, -np.inf, np.float32)
+    inputs |= {"head_sink": head_sink if sinks else without} if further else {}
+    inputs |= {"query_weight": query_weight} if weighted else {}
     at = node("Attention", inputs, 3, num_heads=heads, kv_heads=kv_heads, **choice)
 
     def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
@@ -205,7 +210,8 @@ def test_attention(
         mask, positions = np.ones((1, TOKENS), np.int64), np.arange(TOKENS)[None]
         made = attention(
             q[None], k[None], v[None], past, past, mask, positions, frequency,
-            head_sink=head_sink, num_heads=heads, kv_heads=kv_heads, **choice,
+            head_sink=head_sink, query_weight=query_weight, num_heads=heads, kv_heads=kv_heads,
+            **choice,
         )  # fmt: skip
         return [made[0][0]]
 

@@ -32,7 +32,7 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
     """y = softmax(scale · q kᵀ) v over the keys so far, q and k turned by their positions.
 
     With a soft cap c, c · tanh(scores / c) are the scores. The sink of a head joins the sum of its
-    softmax, and has no value.
+    softmax, and has no value. Turned queries may be multiplied by a weight of each element.
     Without v the values are the keys; without k both are those that another attention keeps.
     With a window W a query sees the last W keys and the first ones, as many as there are sinks.
     """
@@ -44,7 +44,9 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
     tokens, dim = q.size // q.shape[-1], q.shape[-1] // heads
     scale, cap = np.float32(own.get("scale") or dim**-0.5), np.float32(own.get("softcap", 0.0))
     turn = _Turn(node, tokens, own.get("rotary_scale", 1.0))
-    queries = turn(q.reshape(tokens, heads, dim))
+    weight = input_of(node, "query_weight")
+    weights = np.float32(1) if weight is None else constant(weight)
+    queries = weights * turn(q.reshape(tokens, heads, dim))
     keys, of_values = _keys_and_values(node, values, turn, (tokens, kv_heads, dim))
     g = g_y.reshape(tokens, heads, dim)
     g_q, g_k, g_v = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(of_values)
@@ -72,7 +74,7 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
         of_score = slope * p * (of_p - (of_p * p).sum(axis=1, keepdims=True))
         g_q[:, head] = of_score @ keys[:, shared]
         g_k[:, shared] += of_score.T @ queries[:, head]
-    g_q = turn.back(g_q).reshape(q.shape)
+    g_q = turn.back(weights * g_q).reshape(q.shape)
     return [g_q, *_at_keys_and_values(node, values, g_k, g_v, turn, states)]
 
 

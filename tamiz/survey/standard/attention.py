@@ -1,9 +1,10 @@
 """Attention of the domain `tamiz` in standard ops.
 
     present = concat(past, rotate(k) | v)
-    y       = softmax(scale · rotate(q) · present_keyᵀ + mask) · present_value
+    y       = softmax(scale · (w · rotate(q)) · present_keyᵀ + mask) · present_value
 
-With sinks they are a last column of the scores, whose weights are cut away.
+w is the weight of each element of a query, or 1. With sinks they are a last column of the scores,
+whose weights are cut away.
 
 Query heads that share a key head stand in a dimension of their own, so no key is copied.
 """
@@ -42,6 +43,8 @@ def attention(nodes: Nodes) -> None:
     if (frequency := input_of(node, "inverse_frequency")) is not None:
         tables = _tables(nodes, frequency)
         query, key = (_rotated(nodes, x, tables, frequency) for x in (query, key))
+    if (weight := input_of(node, "query_weight")) is not None:
+        query = nodes.op("Mul", query, weight)
     keys = nodes.op("Concat", needed(node, "past_key"), key, axis=2)
     values = nodes.op("Concat", needed(node, "past_value"), value, axis=2)
     size = _head_size(node)

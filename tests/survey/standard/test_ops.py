@@ -24,6 +24,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "half of the head rotates": {"rotary": 8},
     "biases and a head of its own": {"biases": True, "tied": False},
     "head norms": {"head_norms": True},
+    "head norms behind the rotation": {"norms_behind": True},
     "soft caps": {"score_cap": 1.5, "logit_cap": 4.0},
     "sinks": {"sinks": True},
 }

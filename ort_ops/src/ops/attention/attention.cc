@@ -129,20 +129,8 @@ void Attention::infer(Ports inputs, Ports outputs) const {
     }
   }
   cache_.infer(shape, inputs, outputs);
-  if (inputs[In::head_sink]) {
-    expect_shape("head_sink", inputs[In::head_sink], Shape{1, {q_heads_}}, "num_heads");
-    if (inputs[In::past_event]) throw Error("past_event is given, expected none with head_sink");
-  }
+  check_attention(shape, inputs);
   cache_.check_rounding(shape, inputs);
-  if (inputs[In::inverse_frequency]) {
-    expect_rank("inverse_frequency", inputs[In::inverse_frequency], 1,
-                "half the rotated dimensions");
-    const int64_t half = inputs[In::inverse_frequency].shape.dims[0];
-    if (2 * half > shape.dim) {
-      throw Error("inverse_frequency has " + std::to_string(half) +
-                  " elements, expected at most half the head size " + std::to_string(shape.dim));
-    }
-  }
   outputs[Out::y].shape = inputs[In::q].shape;
   outputs[Out::present_sketch].shape = inputs[In::past_key].shape;
   outputs[Out::present_sketch].shape.dims[3] = 0;
@@ -282,6 +270,7 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
   const float scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
   const bool centred = !call.inputs[In::head_sink] && has_values(call.inputs);
   const Tensor mean = centred ? call.inputs[In::key_mean] : Tensor();
+  const float* const weight = call.inputs[In::query_weight].as<float>();
   const int64_t end = std::min((task + 1) * Layout::kTaskTokens, l.batch * l.tokens);
   for (int64_t token = task * Layout::kTaskTokens; token < end; ++token) {
     const Segment& segment = l.at(call.scratch, &Segment::first, token);
@@ -299,8 +288,9 @@ void Attention::store_tokens(const Call& call, const Layout& l, int64_t task) co
       const int64_t head = segment.sequence * l.kv_heads + h;
       float* const rotated = l.queries.in(call.scratch) + (l.row(segment, h) + i * l.group) * l.dim;
       for (int64_t g = 0; g < l.group; ++g) {
-        kernels_.rotate(q + (h * l.group + g) * l.dim, cosine, sine, l.half, l.dim, scale,
-                        rotated + g * l.dim);
+        float* const query = rotated + g * l.dim;
+        kernels_.rotate(q + (h * l.group + g) * l.dim, cosine, sine, l.half, l.dim, scale, query);
+        for (int64_t d = 0; d < l.dim && weight; ++d) query[d] *= weight[d];
       }
       if (k) {
         kernels_.rotate(k + own + h * l.dim, cosine, sine, l.half, l.dim, 1.0f, key);

@@ -6,6 +6,8 @@
 
 namespace tamiz {
 
+struct CacheShape;
+
 #define ATTENTION_INPUTS(PORT)                                                                     \
   PORT(q, float32, required, "[batch, sequence, num_heads * head size]")                           \
   PORT(k, float32, optional,                                                                       \
@@ -53,7 +55,10 @@ namespace tamiz {
   PORT(                                                                                            \
       head_sink, float32, optional,                                                                \
       "[num_heads], a score of each query head that joins the sum of its softmax and has no "      \
-      "value: y = sum_j exp(s_j) v_j / (sum_j exp(s_j) + exp(sink)). There is no past_event then")
+      "value: y = sum_j exp(s_j) v_j / (sum_j exp(s_j) + exp(sink)). There is no past_event then") \
+  PORT(query_weight, float32, optional,                                                            \
+       "[head size], what rotated queries are multiplied by, elementwise: of norms behind the "    \
+       "rotation the product of both weights, as the rest of such a norm is that of q and of k")
 
 #define ATTENTION_OUTPUTS(PORT)                                                             \
   PORT(y, float32, required, "[batch, sequence, num_heads * head size]")                    \
@@ -66,6 +71,10 @@ namespace tamiz {
 
 TAMIZ_PORTS(AttentionInput, ATTENTION_INPUTS);
 TAMIZ_PORTS(AttentionOutput, ATTENTION_OUTPUTS);
+
+/// Checks the constants of heads and the rotary frequencies, each of which may be missing. Throws
+/// Error.
+void check_attention(const CacheShape& shape, Ports inputs);
 
 /// Whether a call appends keys to the cache; otherwise another attention of the run has done it.
 inline bool stores(Ports inputs) { return static_cast<bool>(inputs[AttentionInput::k]); }
