@@ -42,6 +42,7 @@ class Architecture:
     Attributes:
         model_class: Its class in transformers.
         model_type: Its name in Hugging Face's ``config.json``.
+        norms_behind: Whether norms of single queries and keys stand behind the rotation.
         class_decides: Whether others have its name there, so that its class must be named, too.
         names: A layer's weights: their names in the graph → in GGUF.
         own_names: Those that have other names in transformers than in the graph → these.
@@ -169,6 +170,7 @@ class Architecture:
     normed_values: bool = False
     wide_heads: bool = False
     score_scale: float = 0.0
+    norms_behind: bool = False
     class_decides: bool = False
 
     @property

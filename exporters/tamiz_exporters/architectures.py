@@ -9,6 +9,7 @@ from tamiz_exporters.architecture import LAYER, NORMS_AROUND, QKV, Architecture
 from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
 from tamiz_exporters.dense_architectures import DENSE, GATE_UP, HF_DENSE, OLMO_3
 from tamiz_exporters.gemma_architectures import GEMMA_3N, GEMMA_4, GEMMA_4_MOE
+from tamiz_exporters.hunyuan_architectures import HUNYUAN
 from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mean_norm_architectures import WITH_MEANS
 from tamiz_exporters.mixture_architectures import MIXTURES, WITH_SHARED
@@ -277,6 +278,7 @@ ARCHITECTURES = {
     **HYBRIDS,
     **WITH_MEANS,
     **DENSE,
+    **HUNYUAN,
     **MIXTURES,
 }
 

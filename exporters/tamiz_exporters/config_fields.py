@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tamiz_exporters.gemma_config_fields import GEMMA_4, GEMMA_FIELDS, LAYER_INPUTS, STREAMS
+from tamiz_exporters.hunyuan_config_fields import HUNYUAN, HUNYUAN_FIELDS, HUNYUAN_MOE
 from tamiz_exporters.idle_config_fields import WITHOUT_EFFECT
 from tamiz_exporters.lfm2_config_fields import LFM2, LFM2_FIELDS
 from tamiz_exporters.mamba_config_fields import (
@@ -90,6 +91,7 @@ _BIASED = (
     "seed_oss",
     "jais2",
     "nemotron",
+    *HUNYUAN,
     GRANITE_HYBRID,
     FALCON_H1,
     NEMOTRON_H,
@@ -113,7 +115,7 @@ _GRANITE_EXPERTS = ("granitemoe", "granitemoeshared")
 _MIXTURES = (
     *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", *_GRANITE_EXPERTS, GRANITE_HYBRID, "gpt_oss"),
     *GEMMA_4,
-    *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX, *_COUNTED),
+    *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX, *_COUNTED, *HUNYUAN_MOE),
 )
 
 
@@ -236,19 +238,20 @@ CONFIG_FIELDS: dict[str, Field] = {
     "pruned_heads": refused("layers that lack heads"),
     "use_mrope": refused("positions in several dimensions"),
     "use_qk_norm": obeyed(
-        "another value than what the file has is refused", only=(*_ROUTED, *_MINIMAX, *_BAILING)
+        "another value than what the file has is refused",
+        only=(*_ROUTED, *_MINIMAX, *_BAILING, *HUNYUAN),
     ),
     "embedding_multiplier": _multiplier("factor on the embedding", 1.0, others=(FALCON_H1,)),
     "residual_multiplier": _multiplier("factor on what layers add", 1.0),
     "attention_multiplier": _multiplier("factor on scores"),
     "logits_scaling": _multiplier("what logits are divided by", 1.0),
-    "num_experts": obeyed(only=_MIXTURES),
+    "num_experts": obeyed(only=_MIXTURES, harmless=(1,)),
     "num_local_experts": obeyed("another name of num_experts", only=_MIXTURES),
     "num_experts_per_tok": obeyed(only=(*_MIXTURES, NEMOTRON_H)),
     "moe_intermediate_size": obeyed(
         only=(
             *("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED, NEMOTRON_H),
-            *("lfm2_moe", *GEMMA_4, *_COUNTED),
+            *("lfm2_moe", *GEMMA_4, *_COUNTED, *HUNYUAN_MOE),
         )
     ),
     "num_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_COUNTED),
@@ -349,6 +352,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     **WITHOUT_EFFECT,
     **GEMMA_FIELDS,
+    **HUNYUAN_FIELDS,
     **LFM2_FIELDS,
     **MAMBA_FIELDS,
 }

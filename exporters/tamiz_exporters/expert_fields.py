@@ -124,14 +124,14 @@ def hf_experts(
         TamizError: A value is missing, absurd or not supported.
     """
     counts = [key for key in EXPERT_COUNTS if of.given(key) is not None]
-    count = of.positive(counts[0] if counts else traits.count_key)
-    top = of.positive(traits.top_key)
+    count = of.uniform(counts[0] if counts else traits.count_key)
+    top = of.uniform(traits.top_key)
     if len(counts) > 1 and of.given(counts[1]) != count:
         of.reject(counts[1], of.given(counts[1]), f"{count}, as {counts[0]}")
     if top > count:
         of.reject(traits.top_key, top, f"at most {count}, as many as experts")
-    width = of.positive(traits.width_key)
-    shared = of.whole(traits.shared_key) if traits.shared_key else 0
+    width = of.uniform(traits.width_key)
+    shared = _shared(of, traits.shared_key) if traits.shared_key else 0
     return Experts(
         _hf_layers(of, traits, layers) if among is None else frozenset(among),
         count,
@@ -144,6 +144,11 @@ def hf_experts(
         biased=bool(traits.names.bias),
         beside=traits.beside,
     )
+
+
+def _shared(of: Fields, key: str) -> int:
+    """Width or number of shared experts, perhaps listed for every layer."""
+    return of.uniform(key) if isinstance(of.given(key), list) else of.whole(key)
 
 
 def _hf_router(of: Fields, traits: MixtureTraits, count: int, top: int) -> dict[str, Any]:

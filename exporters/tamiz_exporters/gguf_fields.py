@@ -23,10 +23,11 @@ _RECURRENT_KINDS = (*_DELTA, *_MAMBA)
 _DELTA_MIXTURES = ("qwen35moe", "qwen3next")
 _ROUTED = ("glm4moe", "deepseek2", "dots1", "bailingmoe2")
 _ROUTED_NAMES = (*_ROUTED, *_NEMOTRON_EXPERTS, "lfm2moe", "minimax-m2", "afmoe")
+_HUNYUAN = ("hunyuan-moe",)
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
     *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
-    *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES, *_GEMMA_4),
+    *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES, *_GEMMA_4, *_HUNYUAN),
 )
 _GRANITE_EXPERTS = ("granitemoe", "granitehybrid")
 _GRANITE = ("granite", *_GRANITE_EXPERTS)
@@ -82,20 +83,21 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_feed_forward_length": obeyed(
         only=(
             *("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES),
-            *_GEMMA_4,
+            *(*_GEMMA_4, *_HUNYUAN),
         )
     ),
     "expert_shared_feed_forward_length": obeyed(
         "of bailingmoe2 expert_shared_count is read",
         only=(
             *("qwen2moe", *_DELTA_MIXTURES, *_ERNIE, *_GRANITE_EXPERTS, *_NEMOTRON_EXPERTS),
-            "bailingmoe2",
+            *("bailingmoe2", *_HUNYUAN),
         ),
     ),
     "expert_shared_count": Field(
         Treatment.OBEYED,
-        "each as wide as the others; of ernie4_5-moe expert_shared_feed_forward_length is read",
-        only=(*_ERNIE, *_ROUTED_NAMES),
+        "each as wide as the others; of ernie4_5-moe and hunyuan-moe "
+        "expert_shared_feed_forward_length is read",
+        only=(*_ERNIE, *_ROUTED_NAMES, *_HUNYUAN),
     ),
     "leading_dense_block_count": obeyed(
         "layers before the first with experts", only=(*_ERNIE, *_ROUTED, "lfm2moe", "afmoe")

@@ -39,6 +39,7 @@ from tamiz_exporters.mixture_traits import (
     GGUF_EXPERTS,
     GGUF_UNGATED,
 )
+from tamiz_exporters.rotary_norms import check_rotations
 from tamiz_exporters.stream_fields import gguf_shared, gguf_streams
 from tamiz_exporters.stream_weights import GGUF_STREAMS
 
@@ -94,6 +95,8 @@ class GgufModel:
         self.rope = Rope(of, rotates, *traits, head_dim if self._wide else 0)
         self.context = self.rope.context
         layers = self._layers()
+        if self.traits.norms_behind:
+            check_rotations(layers, "rope.scaling.type", of.reject)
         score_cap, logit_cap = map(of.number, SOFT_CAPS, self.traits.soft_caps or (0.0, 0.0))
         self.config = DecoderConfig(
             heads=heads,
@@ -110,6 +113,7 @@ class GgufModel:
             centred=self.traits.centred,
             parallel=self.traits.parallel and (of.given(_PARALLEL) is None or of.flag(_PARALLEL)),
             growth=self.rope.growth,
+            norms_behind=self.traits.norms_behind,
             **self._gemma(len(layers)),
             **self._factors(heads, latent, len(layers)),
         )

@@ -33,6 +33,7 @@ from tamiz_exporters.input_weights import GGUF_INPUTS
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
 from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds
+from tamiz_exporters.rotary_norms import check_rotations
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
@@ -93,7 +94,7 @@ class HfModel:
         self._prefix = next(named, _PREFIXES[0])
         self._of = of = text_fields(written, self._traits)
         self.folder = self._as_others()
-        score_cap, logit_cap = self._soft_caps()
+        score_cap, logit_cap = map(of.nullable, SOFT_CAPS, self._traits.soft_caps or (0.0, 0.0))
         self._hidden = of.positive("hidden_size")
         heads = of.positive("num_attention_heads") if self._traits.attends else 0
         latent = self._latent(heads)
@@ -107,6 +108,8 @@ class HfModel:
         self._rope = HfRope(of, self._traits, rotary, head_dim if wide else 0)
         layers = mixers(of, self._traits, self._rope, self._hidden, self._count(), wide)
         self.context = self._rope.context
+        if self._traits.norms_behind:
+            check_rotations(layers, "rope_scaling", of.reject)
         multipliers = self._multipliers(head_dim)
         if latent is not None:
             multipliers["scale"] = (latent.nope + latent.rope) ** -0.5 * self._rope.stretch
@@ -126,6 +129,7 @@ class HfModel:
             centred=self._traits.centred,
             parallel=self._traits.parallel and of.flag(_PARALLEL) is not False,
             growth=self._rope.growth,
+            norms_behind=self._traits.norms_behind,
             **self._gemma(len(layers)),
             **multipliers,
         )
@@ -278,11 +282,6 @@ class HfModel:
     def _tied(self) -> bool | None:
         flags = (self._of.flag(key) for key in ("tie_word_embeddings", "tie_embedding"))
         return next((flag for flag in flags if flag is not None), None)
-
-    def _soft_caps(self) -> tuple[float, float]:
-        """The soft caps of scores and of logits; 0 for none."""
-        scores, logits = map(self._of.nullable, SOFT_CAPS, self._traits.soft_caps or (0.0, 0.0))
-        return scores, logits
 
     def _latent(self, heads: int) -> Latent | None:
         """What keys and values are made of, where it is a latent."""

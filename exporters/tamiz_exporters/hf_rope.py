@@ -112,6 +112,8 @@ class HfRope:
 
     def _rotary(self, base: float, group: Fields | None, dimensions: int) -> Rotary:
         scaling, *weights = self._scaling(group, dimensions) if group else ({},)
+        if group is not None and group.given("alpha") and not scaling:
+            base *= group.number("alpha") ** (dimensions / (dimensions - 2))
         return rotary(base, dimensions, scaling, *weights)
 
     def _dimensions(self, group: Fields | None, head_dim: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tamiz_exporters.hunyuan_config_fields import HUNYUAN
 from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by, refused
 
 GRANITE_HYBRID, FALCON_H1, NEMOTRON_H = "granitemoehybrid", "falcon_h1", "nemotron_h"
@@ -40,7 +41,7 @@ MAMBA_FIELDS: dict[str, Field] = {
     "layer_norm_epsilon": obeyed(
         "another name of rms_norm_eps", only=(*_MIXERS, "exaone", "falcon", "gpt2")
     ),
-    "attention_head_dim": obeyed("old name of head_dim", only=(NEMOTRON_H,)),
+    "attention_head_dim": obeyed("old name of head_dim", only=(NEMOTRON_H, *HUNYUAN)),
     "hybrid_override_pattern": obeyed(
         "a letter by layer: M, *, - and E, a mixture of experts", only=(NEMOTRON_H,)
     ),

@@ -12,8 +12,5 @@ MISSING = {
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
     **dict.fromkeys(("bloom", "jais", "mpt"), "a bias by distance (ALiBi)"),
     "apertus": "an activation with trained numbers (xIELU)",
-    **dict.fromkeys(
-        ("hunyuan-dense", "hunyuan-moe"), "norms of queries and keys behind the rotation"
-    ),
     "smallthinker": "a router that reads the input of its layer before the norm",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tamiz_exporters.hunyuan_config_fields import HUNYUAN
 from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by
 
 #: Text models of models that also read pictures.
@@ -34,6 +35,9 @@ ROPE_FIELDS: dict[str, Field] = {
         "how queries grow with their position",
         (None, 0),
         ("ministral3",),
+    ),
+    "alpha": obeyed(
+        "of dynamic: the base times alpha^(d / (d - 2)), d = rotated elements of a head", HUNYUAN
     ),
     "truncate": obeyed("of yarn"),
     "short_factor": obeyed("of longrope"),

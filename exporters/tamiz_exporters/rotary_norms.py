@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 import onnx_ir as ir
 
-from tamiz_exporters.decoder_config import LayerAttention
+from tamiz_exporters.decoder_config import Mixer, attention_of
 from tamiz_exporters.graph_builder import GraphBuilder
 
 _WEIGHT = "query_weight"
@@ -45,21 +45,22 @@ def weighted(of: GraphBuilder, name: str, queries: ir.Value) -> ir.Value:
 
 
 def check_rotations(
-    attentions: tuple[LayerAttention, ...], key: str, reject: Callable[[str, Any, str], NoReturn]
+    layers: tuple[Mixer, ...], key: str, reject: Callable[[str, Any, str], NoReturn]
 ) -> None:
     """Refuses rotations that change the length of a head.
 
     Args:
-        attentions: How the layers attend.
+        layers: How they mix tokens.
         key: What the source calls a factor on cosine and sine.
         reject: Raises the error about a key, what is found and what is expected.
 
     Raises:
         TamizError: There is one.
     """
-    for attention in attentions:
-        if attention.rotary is not None and attention.rotary.factor != 1:
-            found = f"a factor of {attention.rotary.factor:g} on cosine and sine"
+    for attention in map(attention_of, layers):
+        rotary = None if attention is None else attention.rotary
+        if rotary is not None and rotary.factor != 1:
+            found = f"a factor of {rotary.factor:g} on cosine and sine"
             reject(key, found, "none, as norms of queries and keys stand behind the rotation")
 
 

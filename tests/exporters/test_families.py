@@ -112,6 +112,13 @@ def test_a_text_model_of_another_kind_is_refused(tmp_path: Path) -> None:
         HfModel(tmp_path / "hf")
 
 
+def test_norms_behind_a_rotation_that_changes_lengths_are_refused(tmp_path: Path) -> None:
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+    write_folder(tmp_path / "hf", "hunyuan", rope_scaling=yarn)
+    with pytest.raises(TamizError, match=r"rope_scaling: found a factor of 1\.13863 on cosine"):
+        HfModel(tmp_path / "hf")
+
+
 def test_a_gemma_3_with_pictures_may_say_little_of_its_text_model(tmp_path: Path) -> None:
     text = {
         "model_type": "gemma3_text",

@@ -27,6 +27,7 @@ from kit.family_shapes import (
     biases,
     norms,
 )
+from kit.hunyuan_families import HUNYUANS
 from kit.mixture_families import MIXTURES
 from kit.picture_families import PICTURES
 from kit.position_families import WITH_POSITIONS
@@ -111,6 +112,7 @@ FAMILIES = {
     **PICTURES,
     **DENSE,
     **FALCONS,
+    **HUNYUANS,
     **WITH_POSITIONS,
     **MIXTURES,
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, ENDS),
