@@ -78,6 +78,7 @@ class Architecture:
         norms_from_one: Whether transformers stores the weights of norms less 1.
         global_every: Where layers have a sliding window: of so many layers the last sees all keys;
             0 where every layer has the window, None where windows are not supported.
+        global_first: Whether the first of them sees all keys, in place of the last.
         rope_base: Rotary base where a source says none.
         rotated: Part of a head that rotates where ``config.json`` says none.
         local_rope_base: Rotary base of the layers with a window; 0: that of all layers.
@@ -144,6 +145,7 @@ class Architecture:
     scale_key: str = ""
     norms_from_one: bool = False
     global_every: int | None = None
+    global_first: bool = False
     rope_base: float = 10000.0
     rotated: float = 1.0
     local_rope_base: float = 0.0

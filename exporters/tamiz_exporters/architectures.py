@@ -30,6 +30,7 @@ from tamiz_exporters.mixture_traits import (
 )
 from tamiz_exporters.picture_architectures import with_pictures
 from tamiz_exporters.position_architectures import GPT_2, OPT
+from tamiz_exporters.smallthinker_architectures import SMALLTHINKER
 
 #: Of feed-forward blocks without a gate.
 _UNGATED = {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"}
@@ -280,6 +281,7 @@ ARCHITECTURES = {
     **DENSE,
     **HUNYUAN,
     **MIXTURES,
+    **SMALLTHINKER,
 }
 
 #: Text models of models that also read pictures are those of others.

@@ -13,6 +13,7 @@ from tamiz_exporters.mamba_config_fields import (
     NEMOTRON_H,
 )
 from tamiz_exporters.position_config_fields import POSITION_FIELDS
+from tamiz_exporters.smallthinker_config_fields import SMALLTHINKER, SMALLTHINKER_FIELDS
 from tamiz_exporters.source_fields import (
     Field,
     Treatment,
@@ -42,7 +43,7 @@ _WINDOWED = (
     "olmo3",
     "cohere2",
     "starcoder2",
-    *("afmoe", "dots1", "ministral3"),
+    *("afmoe", "dots1", "ministral3", *SMALLTHINKER),
 )
 _BY_KIND = (
     *LAYER_INPUTS,
@@ -116,6 +117,7 @@ _MIXTURES = (
     *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", *_GRANITE_EXPERTS, GRANITE_HYBRID, "gpt_oss"),
     *GEMMA_4,
     *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX, *_COUNTED, *HUNYUAN_MOE),
+    *SMALLTHINKER,
 )
 
 
@@ -251,7 +253,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "moe_intermediate_size": obeyed(
         only=(
             *("qwen2_moe", "qwen3_moe", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED, NEMOTRON_H),
-            *("lfm2_moe", *GEMMA_4, *_COUNTED, *HUNYUAN_MOE),
+            *("lfm2_moe", *GEMMA_4, *_COUNTED, *HUNYUAN_MOE, *SMALLTHINKER),
         )
     ),
     "num_shared_experts": obeyed("each as wide as moe_intermediate_size", only=_COUNTED),
@@ -326,7 +328,10 @@ CONFIG_FIELDS: dict[str, Field] = {
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe", *_DELTA_MIXTURES)),
     "norm_topk_prob": obeyed(
         "true where it is missing for qwen3_next, glm4_moe and from DeepSeek-V3 on",
-        only=("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", "lfm2_moe", *_GROUPED),
+        only=(
+            *("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", "lfm2_moe", *_GROUPED),
+            *SMALLTHINKER,
+        ),
     ),
     "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
     "decoder_sparse_step": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
@@ -355,4 +360,5 @@ CONFIG_FIELDS: dict[str, Field] = {
     **HUNYUAN_FIELDS,
     **LFM2_FIELDS,
     **MAMBA_FIELDS,
+    **SMALLTHINKER_FIELDS,
 }

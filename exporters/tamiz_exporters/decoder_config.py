@@ -199,6 +199,7 @@ class Experts:
         top_groups: Groups of which a token takes experts: those with the largest sums of their
             two best scores.
         beside: Whether they stand beside the feed-forward block, see `gemma_graph`.
+        early: Whether the router reads the input of its layer, before all norms.
     """
 
     layers: frozenset[int]
@@ -214,6 +215,7 @@ class Experts:
     groups: int = 1
     top_groups: int = 1
     beside: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ from tamiz_exporters.mask_graph import Masks, attention_masks
 from tamiz_exporters.mixer_graph import mixed, mixer_states
 from tamiz_exporters.rotary_graph import query_growth, rotary_table, rotate
 from tamiz_exporters.rotary_norms import take_weights_behind, weighted
+from tamiz_exporters.sink_graph import softmax
 
 OPSET = 18
 _POSITIONS = "/model/embed_positions"
@@ -185,7 +186,7 @@ class DecoderGraph(GraphBuilder):
         self, number: int, x: ir.Value, past: list[ir.Value], present: list[ir.Value]
     ) -> ir.Value:
         """The residual stream after a layer; without `past` it has no cache."""
-        name = f"/model/layers.{number}"
+        name, self.layer_input = f"/model/layers.{number}", x
         y = normed = self.norm_where(f"{name}/input_layernorm", x)
         layer = self.config.layers[number]
         if self.config.one_block:
@@ -264,7 +265,8 @@ class DecoderGraph(GraphBuilder):
         scores = self.soft_cap(f"{name}/soft_cap", scores, config.score_cap)
         mask = self.masks[layer.window, config.group_of(layer)]
         scores = self.op("Add", f"{name}/Add", scores, mask)
-        y = self.op("MatMul", f"{name}/MatMul_1", self.softmax(name, scores, queries), values)
+        scores = softmax(self, name, config.heads, heads.count, scores, queries)
+        y = self.op("MatMul", f"{name}/MatMul_1", scores, values)
         if grouped:
             shape = self.constant([0, config.heads, -1, heads.size])
             y = self.op("Reshape", f"{name}/Reshape_4", y, shape)
@@ -325,23 +327,6 @@ class DecoderGraph(GraphBuilder):
         q, latents = latent_projections(self, name, latent, x, self.head_numbers)
         return q, latents, None
 
-    def softmax(self, name: str, scores: ir.Value, queries: ir.Value) -> ir.Value:
-        """The softmax of scores ``[B, Hkv, G·S, L]`` of queries ``[B, H, S, D]``."""
-        if not self.has(name, "sinks"):
-            return self.op("Softmax", f"{name}/Softmax", scores, axis=-1)
-        at, one = f"{name}/sinks", self.constant([1])
-        by_head = self.constant([1, self.config.heads, 1, 1])
-        sinks = self.op("Reshape", f"{at}/Reshape", self.weight(name, "sinks"), by_head)
-        shape = self.op("Shape", f"{at}/Shape", queries, start=0, end=3)
-        shape = self.op("Concat", f"{at}/Concat", shape, one, axis=0)
-        sinks = self.op("Expand", f"{at}/Expand", sinks, shape)
-        grouped = self.constant([0, self.config.kv_heads, -1, 1])
-        sinks = self.op("Reshape", f"{at}/Reshape_1", sinks, grouped)
-        scores = self.op("Concat", f"{at}/Concat_1", scores, sinks, axis=-1)
-        scores = self.op("Softmax", f"{name}/Softmax", scores, axis=-1)
-        first, last, axis = (self.constant([value]) for value in (0, -1, 3))
-        return self.op("Slice", f"{at}/Slice", scores, first, last, axis)
-
     def mlp(self, name: str, number: int, x: ir.Value) -> ir.Value:
         """What the feed-forward block adds to the residual stream."""
         experts = self.config.experts
@@ -350,7 +335,8 @@ class DecoderGraph(GraphBuilder):
         shared = None
         if experts.shared_width:
             shared = self.feed_forward(f"{name}/shared_expert", x)
-        return add_experts(self, name, experts, self.config.activation, x, shared)
+        routed = self.layer_input if experts.early else x
+        return add_experts(self, name, experts, self.config.activation, x, shared, routed)
 
     def feed_forward(self, name: str, x: ir.Value) -> ir.Value:
         """A feed-forward block with a gate or without."""

@@ -72,6 +72,7 @@ def gguf_experts(
         shared_gate=bool(traits.names.shared_gate),
         biased=f"{at}.{GGUF_EXPERTS.bias}" in of.file.tensors,
         beside=traits.beside,
+        early=traits.early,
     )
 
 
@@ -143,6 +144,7 @@ def hf_experts(
         shared_gate=bool(shared and traits.names.shared_gate),
         biased=bool(traits.names.bias),
         beside=traits.beside,
+        early=traits.early,
     )
 
 

@@ -13,7 +13,7 @@ _GEMMA_4 = ("gemma4",)
 _LAYER_INPUTS = (*_STREAMS, *_GEMMA_4)
 _WINDOWED = (
     *("llama", "phi3", "gemma2", "gemma3", *_LAYER_INPUTS, "gpt-oss", "olmo2", "cohere2"),
-    *("exaone4", "afmoe"),
+    *("exaone4", "afmoe", "smallthinker"),
 )
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
@@ -22,7 +22,10 @@ _MAMBA = ("granitehybrid", "falcon-h1", "nemotron_h", "mamba2", *_NEMOTRON_EXPER
 _RECURRENT_KINDS = (*_DELTA, *_MAMBA)
 _DELTA_MIXTURES = ("qwen35moe", "qwen3next")
 _ROUTED = ("glm4moe", "deepseek2", "dots1", "bailingmoe2")
-_ROUTED_NAMES = (*_ROUTED, *_NEMOTRON_EXPERTS, "lfm2moe", "minimax-m2", "afmoe")
+_ROUTED_NAMES = (
+    *(*_ROUTED, *_NEMOTRON_EXPERTS, "lfm2moe", "minimax-m2", "afmoe"),
+    "smallthinker",
+)
 _HUNYUAN = ("hunyuan-moe",)
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (

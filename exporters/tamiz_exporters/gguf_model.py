@@ -384,4 +384,5 @@ class GgufModel:
             return [bool(value) for value in listed]
         if listed is not None:
             every = self.of.positive(key)
-        return [not every or number % every != 0 for number in range(1, count + 1)]
+        first = 0 if self.traits.global_first else 1
+        return [not every or number % every != 0 for number in range(first, count + first)]

@@ -50,6 +50,8 @@ def mixers(
     reach, turns = windows(of, traits, count), turning(of, traits, count)
     if traits.turns_in_windows and any(reach):
         turns = [window > 0 for window in reach]
+    if (layout := of.given("rope_layout")) is not None and layout != [int(at) for at in turns]:
+        of.reject("rope_layout", layout, f"{[int(at) for at in turns]}, as windows have it")
     full = rope.scaled()
     local = rope.local() if traits.local_unscaled else full
     layers = tuple(
@@ -136,6 +138,10 @@ def windows(of: Fields, traits: Architecture, count: int) -> list[int]:
     window = of.positive("sliding_window", traits.window)
     if bidirectional(of):  # half of it on each side, as transformers reads it
         window = window // 2 + 1
+    if (layout := of.given("sliding_window_layout")) is not None:
+        if not isinstance(layout, list) or len(layout) != count or {*map(str, layout)} - {"0", "1"}:
+            of.reject("sliding_window_layout", layout, f"{count} times 0 or 1")
+        return [window * (value == 1) for value in layout]
     if (kinds := of.given("layer_types")) is not None:
         window_of = {"full_attention": 0, "sliding_attention": window}
         if not isinstance(kinds, list) or len(kinds) != count or {*map(str, kinds)} - {*window_of}:

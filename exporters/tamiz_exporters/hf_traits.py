@@ -12,6 +12,7 @@ from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hybrid_architectures import HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mean_norm_architectures import WITH_TWO_NORMS
 from tamiz_exporters.picture_architectures import OTHER_TEXTS
+from tamiz_exporters.smallthinker_architectures import WITH_SOFTMAX
 
 #: By `model_type`, where the configuration does not say that there are no experts.
 _WITH_EXPERTS = {each.model_type: each for each in HYBRIDS_WITH_EXPERTS.values()}
@@ -37,6 +38,8 @@ def read_traits(of: Fields) -> Architecture:
         return _WITH_EXPERTS[kind]
     if traits.wide_heads and (inner or of).flag("enable_moe_block"):
         return replace(GEMMA_4_MOE, model_class=traits.model_class)
+    if kind in WITH_SOFTMAX and of.flag("moe_primary_router_apply_softmax"):
+        return WITH_SOFTMAX[kind]
     if kind in WITH_TWO_NORMS and of.flag("new_decoder_architecture"):
         return traits if of.given("num_ln_in_parallel_attn") == 1 else WITH_TWO_NORMS[kind]
     return traits

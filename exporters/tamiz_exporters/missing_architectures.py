@@ -12,5 +12,4 @@ MISSING = {
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
     **dict.fromkeys(("bloom", "jais", "mpt"), "a bias by distance (ALiBi)"),
     "apertus": "an activation with trained numbers (xIELU)",
-    "smallthinker": "a router that reads the input of its layer before the norm",
 }

@@ -34,6 +34,7 @@ class MixtureTraits:
         scale: Factor on the weights of the chosen where ``config.json`` says none.
         groups: Groups, and how many a token takes, where ``config.json`` says none.
         beside: Whether they stand beside the feed-forward block.
+        early: Whether the router reads the input of its layer.
     """
 
     names: ExpertNames
@@ -56,6 +57,7 @@ class MixtureTraits:
     scale: float = 1.0
     groups: tuple[int, int] = (1, 1)
     beside: bool = False
+    early: bool = False
 
 
 def _expert_names(router: str, each: str, parts: tuple[str, str, str]) -> ExpertNames:

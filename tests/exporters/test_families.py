@@ -29,6 +29,8 @@ from tamiz.runtime import Batch
 from tamiz.runtime.model import Model
 from tamiz.survey.export import export
 from tamiz_exporters.decoder_config import Growth
+from tamiz_exporters.gguf_file import GgufFile
+from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.hf_model import HfModel
 
 REFERENCES = json.loads(Path(__file__).with_name("reference_families.json").read_text())
@@ -116,6 +118,25 @@ def test_norms_behind_a_rotation_that_changes_lengths_are_refused(tmp_path: Path
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
     write_folder(tmp_path / "hf", "hunyuan", rope_scaling=yarn)
     with pytest.raises(TamizError, match=r"rope_scaling: found a factor of 1\.13863 on cosine"):
+        HfModel(tmp_path / "hf")
+
+
+def test_a_smallthinker_turns_heads_in_its_windows_alone(tmp_path: Path) -> None:
+    name = "smallthinker with windows"
+    write_folder(tmp_path / "hf", name, sliding_window_size=8)
+    write_gguf(tmp_path / "tiny.gguf", name, **{"attention.sliding_window": 8})
+    for model in (HfModel(tmp_path / "hf"), GgufModel(GgufFile(tmp_path / "tiny.gguf"))):
+        layers = model.config.attentions
+        assert [layer.window for layer in layers] == [0, 8, 8, 8, 0, 8]
+        assert [layer.rotary is not None for layer in layers] == [
+            layer.window > 0 for layer in layers
+        ]
+
+
+def test_a_smallthinker_that_turns_other_heads_is_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path / "hf", "smallthinker with windows", rope_layout=[1] * 6)
+    expected = r"rope_layout: found \[1, 1, 1, 1, 1, 1\], expected \[0, 1, 1, 1, 0, 1\], as windows"
+    with pytest.raises(TamizError, match=expected):
         HfModel(tmp_path / "hf")
 
 

@@ -31,6 +31,7 @@ from kit.hunyuan_families import HUNYUANS
 from kit.mixture_families import MIXTURES
 from kit.picture_families import PICTURES
 from kit.position_families import WITH_POSITIONS
+from kit.smallthinker_families import SMALLTHINKERS
 
 _OLMO: Shapes = {
     **QKV,
@@ -115,6 +116,7 @@ FAMILIES = {
     **HUNYUANS,
     **WITH_POSITIONS,
     **MIXTURES,
+    **SMALLTHINKERS,
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, ENDS),
     "olmo 3": Family(
         "Olmo3ForCausalLM",

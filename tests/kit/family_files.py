@@ -24,7 +24,6 @@ from kit.family_shapes import (
     HEADS,
     HIDDEN,
     KV_HEADS,
-    LAYERS,
     VOCABULARY,
     Family,
 )
@@ -50,7 +49,7 @@ def config(family: Family) -> dict[str, Any]:
         "vocab_size": VOCABULARY,
         "hidden_size": HIDDEN,
         "intermediate_size": FFN,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": family.depth,
         "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS,
         "head_dim": HEAD_DIM,
@@ -75,7 +74,7 @@ def tensors(family: Family) -> dict[str, Array]:
     """Random weights; those of norms are near 1."""
     random = np.random.default_rng(family.seed)
     shapes = dict(family.ends)
-    for layer in range(LAYERS):
+    for layer in range(family.depth):
         at = f"model.{family.layers}.{layer}"
         shapes |= {f"{at}.{name}": shape for name, shape in family.layer.items()}
 
@@ -118,7 +117,7 @@ def write_gguf(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> 
     fields = fields.get("text_config", fields)
     usual = {
         "context_length": fields["max_position_embeddings"],
-        "block_count": LAYERS,
+        "block_count": family.depth,
         "embedding_length": HIDDEN,
         "feed_forward_length": fields["intermediate_size"],
         "attention.head_count": fields["num_attention_heads"],
@@ -182,7 +181,7 @@ def _parts(tensors: dict[str, Array]) -> Iterator[tuple[str, Array]]:
 
 def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
     """Tensors under the names of GGUF."""
-    table = gguf.get_tensor_name_map(_ARCHITECTURES[family.gguf], LAYERS)
+    table = gguf.get_tensor_name_map(_ARCHITECTURES[family.gguf], family.depth)
     stacks: dict[str, list[Array]] = {}
     shape = TinyModel(head_dim=HEAD_DIM, rotary_dim=HEAD_DIM)
     for name, values in _parts(tensors(family)):

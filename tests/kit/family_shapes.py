@@ -36,6 +36,7 @@ class Family:
         turned: Whether transformers stores the matrices of layers as ``[K, N]``.
         factors: What longrope divides frequencies by, in a tensor of its own; empty for none.
         pairs: Whether GGUF has rotary pairs of q and k as neighbours.
+        depth: Number of its layers.
         whole: Fields around the ``text_config`` of a model that also reads pictures.
     """
 
@@ -50,6 +51,7 @@ class Family:
     prefix: str = "model."
     whole: dict[str, Any] | None = None
     pairs: bool = False
+    depth: int = LAYERS
     layers: str = "layers"
     experts: int = EXPERTS
     from_one: bool = False
