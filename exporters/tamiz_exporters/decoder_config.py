@@ -263,6 +263,7 @@ class DecoderConfig:
         latent: What keys and values are made of; None where each has a matrix of its own.
         centred: Whether norms are LayerNorms, which take the mean off; otherwise RMSNorms.
         parallel: Whether attention and feed-forward stand side by side, both beside x.
+        slopes: Of each query head, by the distance of a key, see `alibi`; empty for none.
         norms_behind: Whether norms of single queries and keys stand behind the rotation, see
             `rotary_norms`.
         growth: How queries grow with their position; None: they do not.
@@ -296,6 +297,7 @@ class DecoderConfig:
     input_width: int = 0
     growth: Growth | None = None
     norms_behind: bool = False
+    slopes: tuple[float, ...] = ()
 
     @property
     def attentions(self) -> tuple[LayerAttention, ...]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from tamiz_exporters.alibi import distance_bias
+
 if TYPE_CHECKING:
     from tamiz_exporters.decoder_graph import DecoderGraph
 
@@ -20,10 +22,11 @@ def attention_masks(of: DecoderGraph, ids: ir.Value) -> Masks:
     """Returns what is added to the scores, ``[B, 1, G·S, L]``: 0 or -max.
 
     Query i stands at position L - S + i of the mask and sees the keys up to itself, of a
-    window W the last W of them.
+    window W the last W of them. A slope times the distance may be added, for all layers at once.
     """
     if not of.config.attentions:
         return {}
+    heads = of.config.kv_heads
     zero, one = of.constant(0), of.constant(1)
     sequence = of.op("Shape", "/model/Shape", ids, start=1)
     total = of.op("Shape", "/model/Shape_1", of.attention_mask, start=1)
@@ -50,5 +53,9 @@ def attention_masks(of: DecoderGraph, ids: ir.Value) -> Masks:
                 near = of.op("Greater", f"{name}/Greater", key, begin)
                 seen = of.op("And", f"{name}/And", visible, near)
             shown, hidden = (of.constant(number, np.float32) for number in (0.0, _FLOAT_MIN))
-            masks[window, group] = of.op("Where", f"{name}/Where", seen, shown, hidden)
+            mask = of.op("Where", f"{name}/Where", seen, shown, hidden)
+            if of.config.slopes:
+                bias = distance_bias(of, f"{name}/alibi", of.config.slopes, heads, key, query)
+                mask = of.op("Add", f"{name}/alibi/Add", mask, bias)
+            masks[window, group] = mask
     return masks

@@ -80,11 +80,18 @@ def _rewrite(model: ir.Model, region: Region, parameters: Parameters) -> None:
             "inverse_frequency": frequency,
             "head_sink": _sinks(graph, region, parameters.num_heads),
             "query_weight": region.query_weight,
+            "head_slope": _slopes(graph, parameters),
         },
         parameters.attributes(),
         region.results,
         name=name_in_scope(at, "Attention"),
     )
+
+
+def _slopes(graph: GraphEditor, parameters: Parameters) -> ir.Value | None:
+    if parameters.slopes is None:
+        return None
+    return shared_table(graph, "head_slope", parameters.slopes)
 
 
 def _sinks(graph: GraphEditor, region: Region, heads: int) -> ir.Value | None:

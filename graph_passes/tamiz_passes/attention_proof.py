@@ -20,6 +20,7 @@ from tamiz_passes.attention_cases import CASES, COUNTED, GIVEN, case_of, has_hol
 from tamiz_passes.attention_region import Factor, Mask, Region, width
 from tamiz_passes.probe import POSITION_INPUT, Case, Probe, form, integers_behind
 from tamiz_passes.rotation import angles_of
+from tamiz_passes.slopes import head_slopes
 from tamiz_passes.values import Refusal, constant, operands, producer
 
 #: Scores are masked by anything below this (exporters use −inf or float32's lowest).
@@ -34,6 +35,7 @@ class Parameters:
     """Attributes of tamiz.Attention and its frequencies; see the op's declaration.
 
     Attributes:
+        slopes: Of each query head by the distance; None for none.
         chosen_frequency: Frequencies that each run chooses (longrope); None where they are
             constant.
         counted: Whether the graph counts positions itself, whatever position_ids says.
@@ -46,6 +48,7 @@ class Parameters:
     inverse_frequency: np.ndarray | None
     window: int = 0
     softcap: float = 0.0
+    slopes: np.ndarray | None = None
     chosen_frequency: ir.Value | None = None
     counted: bool = False
 
@@ -151,8 +154,18 @@ class Proof:
         cap = self.softcap()
         scale = self.scale(cap or 1.0)
         counted = self.counts and frequency is not None
+        slopes = head_slopes(self.bias, self.heads)
         found = Parameters(
-            self.heads, self.kv_heads, scale, factor, frequency, window, cap, self.chosen, counted
+            self.heads,
+            self.kv_heads,
+            scale,
+            factor,
+            frequency,
+            window,
+            cap,
+            slopes,
+            self.chosen,
+            counted,
         )
         for case in CASES:
             self.check_results(found, case.counted() if self.counts else case)
@@ -213,6 +226,21 @@ class Proof:
         for mask, array in zip(masks, arrays, strict=True):
             kept = kept & _kept(mask, array, case)
         return kept
+
+    def bias(self, case: Case) -> np.ndarray:
+        """What the masks add to the scores that they keep, ``[1 or B, 1 or H, 1 or S, P + S]``."""
+        masks = [mask for mask in self.region.masks if mask.additive]
+        arrays, _ = self.run([mask.value for mask in masks], case)
+        added = np.zeros((1, 1, 1, case.mask.shape[1]), np.float32)
+        for mask, array in zip(masks, arrays, strict=True):
+            kept = _kept(mask, array, case)
+            own = np.where(kept, array.reshape(kept.shape), 0)
+            if kept.shape[1] * self.kv_heads == self.heads:  # of heads that share a head of keys
+                own = np.tile(own, (1, self.kv_heads, 1, 1))
+            elif kept.shape[1] not in (1, self.heads):
+                raise Refusal(f"a mask is of {kept.shape[1]} heads, expected 1 or {self.heads}")
+            added = added + own
+        return added
 
     def rotary(self) -> tuple[np.ndarray | None, float]:
         """Frequencies ``[R/2]``, None without rotary embedding, and the factor on cos and sin."""
@@ -301,13 +329,14 @@ class Proof:
         frequency = parameters.inverse_frequency
         if self.chosen is not None:
             frequency = self.run([self.chosen], case)[0][0]
+        given = [*inputs, case.mask, case.positions, frequency]
         expected = reference.run(
             "Attention",
-            [*inputs, case.mask, case.positions, frequency, *[None] * 7, self.sinks, self.weight],
+            [*given, *[None] * 7, self.sinks, self.weight, parameters.slopes],
             **parameters.attributes(),
         )
         sees = visible(case, parameters.window).any(-1)
-        if parameters.window:
+        if parameters.window or parameters.slopes is not None:
             sees &= ~has_hole(case.mask)[:, None]
         found[0], expected[0] = found[0][sees], expected[0][sees]
         names = ("output", "present key", "present value")
@@ -351,12 +380,7 @@ def _head_counts(region: Region) -> tuple[int, int, int]:
 
 def _kept(mask: Mask, array: np.ndarray, case: Case) -> np.ndarray:
     """Which scores a mask keeps, ``[1 or B, heads, 1 or S, P + S]``."""
-    if mask.additive:
-        kept = np.asarray(array > _MASKED)
-        if array[kept].any():
-            raise Refusal("the mask adds a bias to scores that it keeps (ALiBi?)")
-    else:
-        kept = array if mask.keeps else ~array
+    kept: np.ndarray = array > _MASKED if mask.additive else array if mask.keeps else ~array
     keys, length = case.mask.shape[1], case.length
     if kept.ndim < 2 or kept.shape[-1] != keys or (kept.shape[-2] > 1 and kept.shape[-2] % length):
         raise Refusal(f"the mask has shape {list(kept.shape)}, expected [B, heads, S, P + S]")

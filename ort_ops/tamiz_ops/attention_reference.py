@@ -57,6 +57,7 @@ def attention(
     key_scale: Array | None = None,
     head_sink: Array | None = None,
     query_weight: Array | None = None,
+    head_slope: Array | None = None,
     *,
     num_heads: int,
     kv_heads: int,
@@ -82,8 +83,9 @@ def attention(
     attended to is what they stand for. Keys are less key_mean there, unless there is a softcap,
     or head_sink, and divided by key_scale, and queries multiplied by it. Queries are then rounded
     to 16 bits, and weights times the scales of values to 8 without a sign, in blocks of `PAGE`
-    keys. exp(head_sink) of a query head joins the sum of its softmax. Rotated queries are multiplied
-    by query_weight.
+    keys. exp(head_sink) of a query head joins the sum of its softmax. Rotated queries are
+    multiplied by query_weight. head_slope times (j - past - i) is added to the score of query i and
+    key j.
 
     Without v the values are the keys as they are stored, less no mean, and there is no
     present_value. Without k the pasts hold all keys, and there are no presents.
@@ -132,6 +134,8 @@ def attention(
             at = list(range(len(visible))) if tokens == 1 and sketches is not None else visible
         for h in heads if len(visible) else ():
             score = soft_cap(keys[b, head, visible] @ met[b, i, h], softcap)
+            if head_slope is not None:
+                score = score + float(head_slope[h]) * (np.array(visible) - past - i)
             sink = None if head_sink is None else float(head_sink[h])
             y[b, i, h] = _averaged(score, values[b, head, visible], scales, at, sink)
     if past_event is not None:
@@ -184,7 +188,8 @@ def paged_attention(
         past_sketch: [1, kv_heads, pages * PAGE, words].
         sequences: int64 [segments, 2 + pages]: keys before, tokens, and the pages of the keys. -1
             tokens are one, which is a decode step; others attend to all keys.
-        **given: Attributes of the op, key_mean, key_scale, head_sink and query_weight.
+        **given: Attributes of the op, key_mean, key_scale, head_sink, query_weight
+            and head_slope.
 
     Returns:
         [y, present_key, present_value] and, with past_sketch, present_sketch; with neither

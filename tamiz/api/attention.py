@@ -64,7 +64,12 @@ def add_sketch(model: ir.Model, node: ir.Node, planes: int) -> None:
         model: The model.
         node: The tamiz.Attention.
         planes: Bits of a key's element: 1, 2 or 4.
+
+    Raises:
+        FitError: The model adds a bias by distance to scores, which sketches do not have.
     """
+    if input_of(node, "head_slope") is not None:
+        raise FitError("the model adds a bias by distance to scores there, expected none")
     past_key, present_key = input_of(node, "past_key"), output_of(node, "present_key")
     assert past_key is not None
     assert past_key.shape is not None

@@ -11,6 +11,7 @@ import onnxruntime as ort
 
 import tamiz_ops
 from tamiz.api.passes import GraphPass, Note, Phase, in_order
+from tamiz_exporters.alibi import alibi_slopes
 from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Rotary
 from tamiz_exporters.decoder_graph import build_decoder
 from tamiz_passes.plugin import tamiz_find_sites, tamiz_graph_passes
@@ -52,6 +53,7 @@ def decoder(
     logit_cap: float = 0.0,
     sinks: bool = False,
     norms_behind: bool = False,
+    slopes: bool = False,
 ) -> ir.Model:
     """A llama with random weights, as the GGUF exporter writes it."""
     random = np.random.default_rng(0)
@@ -94,6 +96,7 @@ def decoder(
         score_cap=score_cap,
         logit_cap=logit_cap,
         norms_behind=norms_behind,
+        slopes=alibi_slopes(heads) if slopes else (),
     )
     tensors = {k: ir.tensor(v.astype(np.float32), name=k) for k, v in weights.items()}
     return build_decoder(config, tensors)

@@ -42,6 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "untied head": {"tied": False},
     "head norms": {"head_norms": True},
     "head norms behind the rotation": {"norms_behind": True},
+    "a bias by distance": {"slopes": True},
     "soft caps": {"score_cap": 1.5, "logit_cap": 4.0},
     "sinks": {"sinks": True},
 }
@@ -137,6 +138,17 @@ def test_sinks_become_an_input() -> None:
     assert found[0] != found[1]
     for case in CASES:
         assert largest_error(before, session(model), case) < TOLERANCE
+
+
+def test_slopes_become_an_input() -> None:
+    """Those of 6 heads: of 4, and of 8 those between (Press et al. 2021)."""
+    model = decoder(layers=1, heads=6, kv_heads=2, slopes=True)
+    run_passes(model)
+    value = attentions(model)[0].inputs[17]
+    assert value is not None
+    assert value.const_value is not None
+    expected = [2.0**-power for power in (2, 4, 6, 8, 1, 3)]
+    np.testing.assert_array_equal(value.const_value.numpy(), np.array(expected, np.float32))
 
 
 def test_sinks_of_scores_less_their_largest() -> None:

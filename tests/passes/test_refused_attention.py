@@ -82,6 +82,21 @@ def constant_bias(model: ir.Model) -> None:
     )
 
 
+def squared_places(model: ir.Model) -> None:
+    key = node_named(model, "/model/Range").outputs[0]
+    axes = constant(model, "axes", [0, 1, 2], np.int64)
+
+    def added(scores: ir.Value) -> list[ir.Node]:
+        place = ir.node("Cast", [key], {"to": 1})
+        square = ir.node("Mul", [place.outputs[0], place.outputs[0]])
+        bias = ir.node("Unsqueeze", [square.outputs[0], axes])
+        for number, node in enumerate((place, square, bias)):
+            node.outputs[0].name = f"squared_places.{number}"
+        return [place, square, bias, ir.node("Add", [scores, bias.outputs[0]])]
+
+    insert_before(model, "/model/layers.0/self_attn/Softmax", 0, added)
+
+
 def first_keys(model: ir.Model) -> None:
     """Hides the keys from the fifth on."""
     key = node_named(model, "/model/Range").outputs[0]
@@ -231,7 +246,9 @@ REFUSALS: dict[Callable[[ir.Model], None], str] = {
     tanh_beside_scores: "Expected query times key plus a mask before Softmax, found Mul plus "
     "Where.",
     negative_cap: "The soft cap of the scores is -2, expected a positive number.",
-    constant_bias: "The mask adds a bias to scores that it keeps (ALiBi?).",
+    constant_bias: "The mask has shape [1, 1, 1, 1], expected [B, heads, S, P + S].",
+    squared_places: "The mask adds a bias to scores that it keeps, which is no slope times the "
+    "distance.",
     first_keys: "The mask is not the causal mask of attention_mask with a window: of 6 keys a "
     "query sees 4.",
     no_mask: "The scores have no mask, expected the causal one.",

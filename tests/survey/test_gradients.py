@@ -202,7 +202,8 @@ def test_attention(
     inputs |= {f"of techniques {number}": None for number in range(7 if further else 0)}
     without = np.full(heads, -np.inf, np.float32)
     inputs |= {"head_sink": head_sink if sinks else without} if further else {}
-    inputs |= {"query_weight": query_weight} if weighted else {}
+    head_slope = -np.arange(1, heads + 1, dtype=np.float32) if weighted else None
+    inputs |= {"query_weight": query_weight, "head_slope": head_slope} if weighted else {}
     at = node("Attention", inputs, 3, num_heads=heads, kv_heads=kv_heads, **choice)
 
     def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
@@ -210,8 +211,8 @@ def test_attention(
         mask, positions = np.ones((1, TOKENS), np.int64), np.arange(TOKENS)[None]
         made = attention(
             q[None], k[None], v[None], past, past, mask, positions, frequency,
-            head_sink=head_sink, query_weight=query_weight, num_heads=heads, kv_heads=kv_heads,
-            **choice,
+            head_sink=head_sink, query_weight=query_weight, head_slope=head_slope,
+            num_heads=heads, kv_heads=kv_heads, **choice,
         )  # fmt: skip
         return [made[0][0]]
 

@@ -32,7 +32,8 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
     """y = softmax(scale · q kᵀ) v over the keys so far, q and k turned by their positions.
 
     With a soft cap c, c · tanh(scores / c) are the scores. The sink of a head joins the sum of its
-    softmax, and has no value. Turned queries may be multiplied by a weight of each element.
+    softmax, and has no value. Turned queries may be multiplied by a weight of each element. A slope
+    of each head times the distance may be added to scores.
     Without v the values are the keys; without k both are those that another attention keeps.
     With a window W a query sees the last W keys and the first ones, as many as there are sinks.
     """
@@ -52,6 +53,9 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
     g_q, g_k, g_v = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(of_values)
     sink = input_of(node, "head_sink")
     sinks = None if sink is None else constant(sink)
+    slope_of = input_of(node, "head_slope")
+    slopes = None if slope_of is None else constant(slope_of)
+    distance = np.subtract.outer(-np.arange(tokens), -np.arange(tokens)).astype(np.float32)
     hidden = np.triu(np.ones((tokens, tokens), bool), 1)
     if window := own.get("window", 0):
         far = np.tril(np.ones((tokens, tokens), bool), -window)
@@ -64,6 +68,8 @@ def attention(node: ir.Node, values: Values, g_y: Float, *states: Float | None) 
         if cap:
             tanh = np.tanh(score / cap)
             score, slope = cap * tanh, scale * (1 - np.square(tanh))
+        if slopes is not None:
+            score = score + slopes[head] * distance
         score[hidden] = -np.inf
         top = score.max(axis=1, keepdims=True)
         p = np.exp(score - top)

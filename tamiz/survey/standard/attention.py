@@ -4,7 +4,8 @@
     y       = softmax(scale · (w · rotate(q)) · present_keyᵀ + mask) · present_value
 
 w is the weight of each element of a query, or 1. With sinks they are a last column of the scores,
-whose weights are cut away.
+whose weights are cut away. Slopes of heads are times the column of the key, as softmax takes that
+of the query away.
 
 Query heads that share a key head stand in a dimension of their own, so no key is copied.
 """
@@ -50,6 +51,9 @@ def attention(nodes: Nodes) -> None:
     size = _head_size(node)
     scores = _scores(nodes, _grouped(nodes, query, heads, kv_heads, size), keys)
     masked = nodes.op("Add", scores, _mask(nodes))
+    if (slopes := input_of(node, "head_slope")) is not None:
+        by_head = nodes.op("Reshape", slopes, nodes.integers(1, kv_heads, -1, 1, 1))
+        masked = nodes.op("Add", masked, nodes.op("Mul", by_head, _places(nodes)))
     weights = _weights(nodes, masked)
     sums = nodes.op("MatMul", weights, nodes.op("Unsqueeze", values, nodes.integers(2)))
     turned = nodes.op("Transpose", sums, perm=[0, 3, 1, 2, 4])
@@ -174,6 +178,20 @@ def _mask(nodes: Nodes) -> ir.Value:
         return nodes.op("Unsqueeze", bias, nodes.integers(1, 2))
 
     return nodes.shared(("mask", id(mask), id(ids), window), make)
+
+
+def _places(nodes: Nodes) -> ir.Value:
+    """The columns of keys ``[T]``: softmax takes the distance of the query away."""
+    mask = needed(nodes.at, "attention_mask")
+
+    def make() -> ir.Value:
+        total = nodes.op("Gather", nodes.op("Shape", mask), nodes.integers(1), axis=0)
+        bounds = (nodes.op("Squeeze", x, nodes.integers(0)) for x in (total, nodes.integers(1)))
+        count, step = bounds
+        begin = nodes.op("Squeeze", nodes.integers(0), nodes.integers(0))
+        return nodes.op("Cast", nodes.op("Range", begin, count, step), to=int(ir.DataType.FLOAT))
+
+    return nodes.shared(("places", id(mask)), make)
 
 
 def _near(nodes: Nodes, mask: ir.Value, queries: ir.Value, window: int) -> ir.Value:

@@ -25,6 +25,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "biases and a head of its own": {"biases": True, "tied": False},
     "head norms": {"head_norms": True},
     "head norms behind the rotation": {"norms_behind": True},
+    "a bias by distance": {"slopes": True},
     "soft caps": {"score_cap": 1.5, "logit_cap": 4.0},
     "sinks": {"sinks": True},
 }

@@ -5,7 +5,8 @@
 //   s' = a s + sum_j p_j         y' = a y + sum_j p_j v_j          at the end: y / s
 //
 // With a soft cap c, c tanh(q.k_j / c) stands for q.k_j (soft_cap-inl.h). A bias of row and key is
-// added to that.
+// added to that, or of query i and key j slope (j - i), with a slope of each head (ALiBi, Press et
+// al. 2021).
 //
 // A range of keys (kRangeKeys) begins anew; ranges are joined in their order by
 //

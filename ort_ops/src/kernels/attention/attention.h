@@ -50,9 +50,11 @@ struct AttendArgs {
   const float* bias;  // bias[j * bias_stride + r] is added to the score of row first_row + r and
                       // key j, to none after a cap; read for kMostTileRows rows; null: none
   int64_t bias_stride;
-  const float* sink;  // [group], a logit that joins the sum of a query head's softmax; null: none
-  float* work;        // work_floats(rows, dim, bytes) floats
-  float* out;         // row r goes to out + r / group * out_stride + r % group * dim
+  const float* slope;  // [group]: slope (j - i) is added to the score of query i and key j, to none
+                       // after a cap; null: none
+  const float* sink;   // [group], a logit that joins the sum of a query head's softmax; null: none
+  float* work;         // work_floats(rows, dim, bytes) floats
+  float* out;          // row r goes to out + r / group * out_stride + r % group * dim
   int64_t out_stride;
   float* stats;  // [rows, 2]: largest score and sum, and `out` is not divided by the sum;
                  // null: it is

@@ -152,6 +152,16 @@ inline Vec seen(const AttendArgs& a, Vec position, Vec first, Vec last, Vec scor
   return select_le(first, position, score, select_le(position, sink, score, hidden));
 }
 
+/// slope of the query head of a row; 0 where there are none.
+inline float slope_of(const AttendArgs& a, int64_t row) {
+  return a.slope ? a.slope[(a.first_row + row) % a.group] : 0.0f;
+}
+
+/// Scores less what a key's distance before the query takes off, slope (position - last).
+inline Vec slanted(Vec slope, Vec position, Vec last, Vec score) {
+  return multiply_add(slope, position - last, score);
+}
+
 inline int64_t padded(int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
 
 inline float* out_row(const AttendArgs& a, int64_t row) {

@@ -20,7 +20,7 @@ constexpr int kRowGroup = 4;  // rows that share the registers
 struct FewRows {
   alignas(64) float score[kFewRows][kBlockKeys];
   float m[kFewRows], s[kFewRows], rescale[kFewRows];  // of a range
-  float first[kFewRows], last[kFewRows];
+  float first[kFewRows], last[kFewRows], slope[kFewRows];
   float all_m[kFewRows], all_s[kFewRows];  // of the ranges before
   float *y, *all_y;                        // [rows, padded(dim)]
   // Of rows of bytes:
@@ -51,8 +51,9 @@ inline void each_group(const AttendArgs& a, const Block& block, FewRows& w) {
   }
 }
 
-/// Caps the scores of a row or adds its bias, and hides the keys that it does not see. Apart from
-/// the products: with the cap in their unrolled loop GCC 12 made wrong code for AVX2 at -O3.
+/// Caps the scores of a row, adds its bias and slope, and hides the keys that it does not see.
+/// Apart from the products: with the cap in their unrolled loop GCC 12 made wrong code for AVX2 at
+/// -O3.
 inline void show_scores(const AttendArgs& a, const Block& block, int64_t row, FewRows& w) {
   float* score = w.score[row];
   const Vec first = broadcast(w.first[row]), last = broadcast(w.last[row]);
@@ -61,6 +62,10 @@ inline void show_scores(const AttendArgs& a, const Block& block, int64_t row, Fe
   }
   for (int j = 0; j < block.count && a.bias; ++j) {
     score[j] += a.bias[static_cast<int64_t>(block.position[j]) * a.bias_stride + row];
+  }
+  const Vec slope = broadcast(w.slope[row]);
+  for (int j = 0; j < block.count && a.slope; j += kLanes) {
+    store(score + j, slanted(slope, load(block.position + j), last, load(score + j)));
   }
   for (int j = 0; j < block.count; j += kLanes) {
     store(score + j, seen(a, load(block.position + j), first, last, load(score + j)));
@@ -129,6 +134,7 @@ inline void attend_rows(const AttendArgs& a) {
     w.all_s[r] = 0.0f;
     w.first[r] = first_key(a, r);
     w.last[r] = last_key(a, r);
+    w.slope[r] = slope_of(a, r);
   }
   bool any = false;  // whether a key of the range has been added
   Block block;

@@ -36,7 +36,7 @@ struct Tile {
   float* y;      // [dim, kRows]: of a range
   float* all_y;  // [dim, kRows]: of the ranges before
   float* score;  // [kBlockKeys, kRows]
-  Vec m[V], s[V], rescale[V], first[V], last[V];
+  Vec m[V], s[V], rescale[V], first[V], last[V], slope[V];
   Vec all_m[V], all_s[V];
   // Of rows of bytes:
   int32_t *panel, *query, *weight;   // of the block; [kQueryPlanes, dim / kPacked, kRows];
@@ -55,8 +55,8 @@ inline const float* bias_of(const AttendArgs& a, float position) {
   return a.bias ? a.bias + static_cast<int64_t>(position) * a.bias_stride : nullptr;
 }
 
-/// Stores the scores of I keys from j on; where they are final, with their bias and without what
-/// rows do not see, unless they see `all`. `top` becomes the largest of each row.
+/// Stores the scores of I keys from j on; where they are final, with bias and slope and without
+/// what rows do not see, unless they see `all`. `top` becomes the largest of each row.
 template <int I, int V>
 TAMIZ_ALWAYS_INLINE void store_scores(const AttendArgs& a, const Block& block, int j, bool all,
                                       Vec (&score)[I][V], Tile<V>& w, Vec* top) {
@@ -66,6 +66,16 @@ TAMIZ_ALWAYS_INLINE void store_scores(const AttendArgs& a, const Block& block, i
       const float* const bias = bias_of(a, block.position[j + i]);
 #pragma GCC unroll 16
       for (int c = 0; c < V; ++c) score[i][c] = score[i][c] + load(bias + c * kLanes);
+    }
+  }
+  if (a.slope && !has_cap(a)) {
+#pragma GCC unroll 16
+    for (int i = 0; i < I; ++i) {
+      const Vec position = broadcast(block.position[j + i]);
+#pragma GCC unroll 16
+      for (int c = 0; c < V; ++c) {
+        score[i][c] = slanted(w.slope[c], position, w.last[c], score[i][c]);
+      }
     }
   }
   if (!all) {
@@ -88,8 +98,8 @@ TAMIZ_ALWAYS_INLINE void store_scores(const AttendArgs& a, const Block& block, i
   }
 }
 
-/// Caps the scores of a block, adds their bias and then hides what rows do not see; `top` becomes
-/// the largest of each row.
+/// Caps the scores of a block, adds bias and slope and then hides what rows do not see; `top`
+/// becomes the largest of each row.
 template <int V>
 inline void cap_scores(const AttendArgs& a, const Block& block, bool all, Tile<V>& w, Vec* top) {
   for (int j = 0; j < block.count; ++j) {
@@ -99,6 +109,7 @@ inline void cap_scores(const AttendArgs& a, const Block& block, bool all, Tile<V
     for (int c = 0; c < V; ++c) {
       Vec capped = soft_cap(load(score + c * kLanes), a.softcap);
       if (bias) capped = capped + load(bias + c * kLanes);
+      if (a.slope) capped = slanted(w.slope[c], position, w.last[c], capped);
       if (!all) capped = seen(a, position, w.first[c], w.last[c], capped);
       top[c] = max(top[c], capped);
       store(score + c * kLanes, capped);
@@ -223,16 +234,18 @@ inline void attend_tile(const AttendArgs& a) {
   memset(a.work, 0, sizeof(float) * 2 * a.dim * w.kRows);
   Products::begin(a, w.score + kBlockKeys * w.kRows, w);
   static_assert(Tile<V>::kRows <= kMostTileRows);
-  float first[Tile<V>::kRows], last[Tile<V>::kRows];
+  float first[Tile<V>::kRows], last[Tile<V>::kRows], slope[Tile<V>::kRows];
   for (int64_t r = 0; r < w.kRows; ++r) {
     first[r] = first_key(a, r);
     last[r] = last_key(a, r);
+    slope[r] = slope_of(a, r);
   }
   for (int c = 0; c < V; ++c) {
     w.all_m[c] = broadcast(-FLT_MAX);
     w.all_s[c] = broadcast(0.0f);
     w.first[c] = load(first + c * kLanes);
     w.last[c] = load(last + c * kLanes);
+    w.slope[c] = load(slope + c * kLanes);
   }
   bool any = false;  // whether a key of the range has been added
   Block block;

@@ -324,6 +324,9 @@ AttendArgs Attention::head_arguments(const Call& call, const Layout& l, const Se
   a.group = l.group;
   a.dim = l.dim;
   a.softcap = softcap_;
+  if (const auto* slopes = call.inputs[In::head_slope].as<float>()) {
+    a.slope = slopes + head * l.group;
+  }
   if (const auto* sinks = call.inputs[In::head_sink].as<float>()) a.sink = sinks + head * l.group;
   return a;
 }

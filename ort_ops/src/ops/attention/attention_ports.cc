@@ -14,6 +14,10 @@ void check_attention(const CacheShape& shape, Ports inputs) {
   if (const Tensor& weight = inputs[In::query_weight]) {
     expect_shape("query_weight", weight, Shape{1, {shape.dim}}, "head size");
   }
+  if (const Tensor& slope = inputs[In::head_slope]) {
+    expect_shape("head_slope", slope, Shape{1, {shape.q_heads}}, "num_heads");
+    if (inputs[In::past_sketch]) throw Error("past_sketch is given, expected none with head_slope");
+  }
   if (const Tensor& frequency = inputs[In::inverse_frequency]) {
     expect_rank("inverse_frequency", frequency, 1, "half the rotated dimensions");
     const int64_t half = frequency.shape.dims[0];

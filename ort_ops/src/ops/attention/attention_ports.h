@@ -58,7 +58,12 @@ struct CacheShape;
       "value: y = sum_j exp(s_j) v_j / (sum_j exp(s_j) + exp(sink)). There is no past_event then") \
   PORT(query_weight, float32, optional,                                                            \
        "[head size], what rotated queries are multiplied by, elementwise: of norms behind the "    \
-       "rotation the product of both weights, as the rest of such a norm is that of q and of k")
+       "rotation the product of both weights, as the rest of such a norm is that of q and of k")   \
+  PORT(                                                                                            \
+      head_slope, float32, optional,                                                               \
+      "[num_heads]: of query head h, head_slope[h] * (j - i) is added to the score of key j and "  \
+      "the query at key i, behind a softcap (ALiBi). There is neither past_sketch nor past_event " \
+      "then")
 
 #define ATTENTION_OUTPUTS(PORT)                                                             \
   PORT(y, float32, required, "[batch, sequence, num_heads * head size]")                    \
