@@ -42,6 +42,8 @@ class Architecture:
     Attributes:
         model_class: Its class in transformers.
         model_type: Its name in Hugging Face's ``config.json``.
+        alibi: Largest exponent of slopes by distance where a source says none, see `alibi`; 0: the
+            decoder has positions.
         norms_behind: Whether norms of single queries and keys stand behind the rotation.
         class_decides: Whether others have its name there, so that its class must be named, too.
         names: A layer's weights: their names in the graph → in GGUF.
@@ -58,6 +60,7 @@ class Architecture:
         positions: What transformers calls the table of positions; empty: there is none.
         first_position: Row of the first position in that table.
         embedding: What transformers calls the embedding.
+        embedding_norm: The norm of the embedding, in transformers and in GGUF; empty for none.
         head: What transformers calls the head.
         layers: What begins the names of layers there.
         by_head: Whether a tensor of q, k and v has them there for one head of keys after the other.
@@ -128,6 +131,7 @@ class Architecture:
     positions: str = ""
     first_position: int = 0
     embedding: str = "embed_tokens"
+    embedding_norm: tuple[str, str] = ("", "")
     head: str = "lm_head"
     layers: str = "layers"
     by_head: bool = False
@@ -172,6 +176,7 @@ class Architecture:
     normed_values: bool = False
     wide_heads: bool = False
     score_scale: float = 0.0
+    alibi: float = 0.0
     norms_behind: bool = False
     class_decides: bool = False
 

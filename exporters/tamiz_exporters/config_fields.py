@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tamiz_exporters.alibi_fields import ALIBI_FIELDS
 from tamiz_exporters.gemma_config_fields import GEMMA_4, GEMMA_FIELDS, LAYER_INPUTS, STREAMS
 from tamiz_exporters.hunyuan_config_fields import HUNYUAN, HUNYUAN_FIELDS, HUNYUAN_MOE
 from tamiz_exporters.idle_config_fields import WITHOUT_EFFECT
@@ -162,7 +163,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "ffn_hidden_size": obeyed("width of the feed-forward block", only=_FALCON),
     "activation": obeyed("of the feed-forward block", only=_FALCON),
     "parallel_attn": required("attention before feed-forward"),
-    "alibi": refused("a bias by distance (ALiBi)"),
+    "alibi": refused("a bias by distance (ALiBi), rounded to bfloat16"),
     "layer_norm_eps": obeyed(
         "ε of the norms", only=(*_COHERE, *_NEOX, "jais2", "opt", "phi", "stablelm")
     ),
@@ -357,6 +358,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     **WITHOUT_EFFECT,
     **GEMMA_FIELDS,
+    **ALIBI_FIELDS,
     **HUNYUAN_FIELDS,
     **LFM2_FIELDS,
     **MAMBA_FIELDS,

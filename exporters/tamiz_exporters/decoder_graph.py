@@ -14,11 +14,12 @@ of a latent of low rank (DeepSeek, `latent_graph`).
 
 Optional parts: norms of single heads before the rotation (Qwen 3) or behind it (Hunyuan), norms of
 what attention and feed-forward add to x (Gemma), in place of those of x (OLMo 2), a factor on the
-embedding (Gemma), a table of positions that is added to it (GPT-2), queries that grow with their
-position (Ministral 3), soft caps c · tanh(u / c) of scores and logits (Gemma 2), layers that see a
-window of the last keys, layers without rotary embedding, a score of each head that joins the sum of
-its softmax, its *sink* (gpt-oss), a sigmoid of x that multiplies what attention gives (Qwen 3.5),
-norms that take the mean off (StarCoder 2), attention and feed-forward side by side:
+embedding (Gemma), a norm of it (BLOOM), a table of positions that is added to it (GPT-2), queries
+that grow with their position (Ministral 3), soft caps c · tanh(u / c) of scores and logits (Gemma
+2), layers that see a window of the last keys, layers without rotary embedding, a bias on scores by
+distance (ALiBi), a score of each head that joins the sum of its softmax, its *sink* (gpt-oss), a
+sigmoid of x that multiplies what attention gives (Qwen 3.5), norms that take the mean off
+(StarCoder 2), attention and feed-forward side by side:
 
     x       = x + (attention(norm(x)) + feed_forward(norm(x)))           (Command R, Phi-2)
 
@@ -140,6 +141,7 @@ class DecoderGraph(GraphBuilder):
     def begin(self, ids: ir.Value) -> ir.Value:
         """The embedding of the tokens; makes the tables and masks that the layers share."""
         x = self.times("/model/embed_tokens", self.embedding(ids), self.config.embedding_scale)
+        x = self.norm_where("/model/embed_norm", x)
         if self.has(_POSITIONS):
             at = self.op(
                 "Gather", f"{_POSITIONS}/Gather", self.weight(_POSITIONS), self.position_ids

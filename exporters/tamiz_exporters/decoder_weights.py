@@ -65,6 +65,7 @@ class Names:
         streams: How it names the weights of several residual streams; None where there is one.
         inputs: How it names the weights of inputs of layers.
         positions: The table of positions; empty: there is none.
+        embedding_norm: The norm of the embedding; empty: there is none.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -85,6 +86,7 @@ class Names:
     streams: StreamNames | None = None
     inputs: PartNames = GGUF_INPUTS
     positions: str = ""
+    embedding_norm: str = ""
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -167,6 +169,9 @@ class DecoderWeights:
         yield Weight("model.embed_tokens.weight", embedding, embedding=True)
         if names.positions:
             yield self._positions()
+        if norm := names.embedding_norm:
+            yield Weight("model.embed_norm.weight", find_tensor(source, norm, (self.hidden,)))
+            yield from self._bias(norm, "model.embed_norm", self.hidden)
         streams = config.streams
         if streams is not None and names.streams is not None:
             yield from stream_weights(source, names.streams, streams)

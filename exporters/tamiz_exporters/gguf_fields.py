@@ -39,7 +39,18 @@ _GEMMA = ("gemma2", "gemma3")
 _PATTERNED = (*_GEMMA, *_LAYER_INPUTS, "olmo2", "exaone4")
 #: With norms that take the mean off.
 _MEANS = (
-    *("command-r", "cohere2", "falcon", "gpt2", "gptneox", "jais2", "nemotron", "orion"),
+    *(
+        "bloom",
+        "mpt",
+        "command-r",
+        "cohere2",
+        "falcon",
+        "gpt2",
+        "gptneox",
+        "jais2",
+        "nemotron",
+        "orion",
+    ),
     *("phi2", "stablelm", "starcoder2"),
 )
 _SAMPLING = ("sequence", "temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_last_n")
@@ -154,7 +165,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     ),
     "attention.scale": obeyed("factor on scores", only=_GRANITE),
     "attention.output_scale": refused("a factor on attention's output"),
-    "attention.max_alibi_bias": refused("ALiBi"),
+    "attention.max_alibi_bias": obeyed("largest exponent of slopes by distance", only=("mpt",)),
     "attention.clamp_kqv": refused("clamped q, k and v"),
     "attention.causal": Field(Treatment.REFUSED, "attention to later tokens", (True,)),
     "attention.temperature_length": refused("scores that depend on the position"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tamiz_exporters.activations import GGUF_NAMES, chosen_activation
+from tamiz_exporters.alibi_fields import gguf_slopes
 from tamiz_exporters.architectures import SOFT_CAPS
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
@@ -114,6 +115,7 @@ class GgufModel:
             parallel=self.traits.parallel and (of.given(_PARALLEL) is None or of.flag(_PARALLEL)),
             growth=self.rope.growth,
             norms_behind=self.traits.norms_behind,
+            slopes=gguf_slopes(of, self.traits, heads),
             **self._gemma(len(layers)),
             **self._factors(heads, latent, len(layers)),
         )
@@ -141,6 +143,7 @@ class GgufModel:
             GGUF_MAMBA,
             streams=GGUF_STREAMS,
             positions="position_embd.weight" if self.traits.positions else "",
+            embedding_norm=f"{norm}.weight" if (norm := self.traits.embedding_norm[1]) else "",
             ignored=_ROTARY,
             beside=self._beside(),
         )
@@ -351,7 +354,9 @@ class GgufModel:
                 layers.append(self._other_mixer())
                 continue
             narrow = narrow and window > 0
-            turns = not traits.positions and number % (traits.no_rope_every or count + 1)
+            turns = not (traits.positions or traits.alibi) and number % (
+                traits.no_rope_every or count + 1
+            )
             turns = narrow if traits.turns_in_windows and window else turns
             seen = window if narrow and window < self.context else 0
             of_layer = (local if narrow else rotary) if turns else None

@@ -117,7 +117,7 @@ def turning(of: Fields, traits: Architecture, count: int) -> list[bool]:
         TamizError: The configuration names something else.
     """
     if not traits.no_rope_every:
-        return [not traits.positions] * count
+        return [not (traits.positions or traits.alibi)] * count
     given = of.given("no_rope_layers")
     if given is None:
         every = of.positive("no_rope_layer_interval", traits.no_rope_every)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES, chosen_activation
+from tamiz_exporters.alibi_fields import hf_slopes
 from tamiz_exporters.architectures import SOFT_CAPS
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.decoder_config import (
@@ -130,6 +131,7 @@ class HfModel:
             parallel=self._traits.parallel and of.flag(_PARALLEL) is not False,
             growth=self._rope.growth,
             norms_behind=self._traits.norms_behind,
+            slopes=hf_slopes(of, self._traits, heads),
             **self._gemma(len(layers)),
             **multipliers,
         )
@@ -186,6 +188,7 @@ class HfModel:
             hf_streams(prefix) if self._traits.streams else None,
             GGUF_INPUTS.in_transformers(prefix),
             f"{prefix}{self._traits.positions}.weight" if self._traits.positions else "",
+            f"{prefix}{norm}.weight" if (norm := self._traits.embedding_norm[0]) else "",
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )

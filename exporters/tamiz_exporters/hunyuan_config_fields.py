@@ -18,7 +18,7 @@ HUNYUAN_FIELDS: dict[str, Field] = {
     "use_cla": refused("layers that share keys and values"),
     "use_mla": refused("keys and values of a latent"),
     "use_rotary_pos_emb": required("layers without rotary embedding"),
-    "norm_type": refused("norms that take the mean off", "rms"),
+    "norm_type": refused("other norms", "rms", "low_precision_layernorm"),
     "add_classification_head": refused("a head of classes"),
     **no_effect("use_cla is read", "cla_share_factor"),
     **no_effect(

@@ -39,7 +39,7 @@ MAMBA_FIELDS: dict[str, Field] = {
     "mamba_hidden_act": obeyed("silu", only=(NEMOTRON_H,)),
     "mlp_hidden_act": obeyed("of feed-forward blocks", only=(NEMOTRON_H,)),
     "layer_norm_epsilon": obeyed(
-        "another name of rms_norm_eps", only=(*_MIXERS, "exaone", "falcon", "gpt2")
+        "another name of rms_norm_eps", only=(*_MIXERS, "exaone", "falcon", "gpt2", "bloom", "mpt")
     ),
     "attention_head_dim": obeyed("old name of head_dim", only=(NEMOTRON_H, *HUNYUAN)),
     "hybrid_override_pattern": obeyed(

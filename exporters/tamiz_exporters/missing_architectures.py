@@ -10,6 +10,6 @@ MISSING = {
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
-    **dict.fromkeys(("bloom", "jais", "mpt"), "a bias by distance (ALiBi)"),
+    "jais": "scores that are divided by the length of a head",
     "apertus": "an activation with trained numbers (xIELU)",
 }

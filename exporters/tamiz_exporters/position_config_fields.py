@@ -8,8 +8,8 @@ _GPT_2, _OPT = ("gpt2",), ("opt",)
 
 POSITION_FIELDS: dict[str, Field] = {
     "n_embd": obeyed("width of the residual stream", only=_GPT_2),
-    "n_layer": obeyed("number of layers", only=_GPT_2),
-    "n_head": obeyed("number of heads", only=_GPT_2),
+    "n_layer": obeyed("number of layers", only=(*_GPT_2, "bloom")),
+    "n_head": obeyed("number of heads", only=(*_GPT_2, "bloom")),
     "n_positions": obeyed("limit of a sequence", only=_GPT_2),
     "n_inner": obeyed("width of the feed-forward block; null: 4 n_embd", only=_GPT_2),
     "activation_function": obeyed("another name of hidden_act", only=("exaone", *_GPT_2, *_OPT)),

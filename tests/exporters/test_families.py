@@ -44,6 +44,8 @@ STORED_ERROR = 5e-3
 TEXT = [(7 * i * i + 3 * i) % 250 + 2 for i in range(150)]
 #: Factors on embedding, residuals and queries, and gates behind attention, are ONNX's products.
 SPLIT = ("ministral 3", "minicpm", "minicpm 4", "granite moe with a shared expert", "afmoe")
+#: Whose configuration names no activation.
+UNNAMED_GELU = ("bloom", "mpt")
 IN_GGUF = [name for name, family in FAMILIES.items() if family.gguf]
 
 
@@ -75,7 +77,7 @@ def test_a_folder_decodes_as_in_transformers(tmp_path: Path, plugins: Plugins, n
 def test_a_gguf_decodes_as_in_llama_cpp(tmp_path: Path, plugins: Plugins, name: str) -> None:
     write_gguf(tmp_path / "tiny.gguf", name)
     bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "dense", plugins, "float32")
-    fields = {"hidden_act": "silu", **FAMILIES[name].config}
+    fields = {"hidden_act": "gelu" if name in UNNAMED_GELU else "silu", **FAMILIES[name].config}
     names = ("activation", "activation_function", "hidden_act")
     gelu = next(fields[name] for name in names if name in fields).startswith("gelu")
     bound = WITH_GELU if gelu else WITH_SECTIONS if name == "qwen 2.5 vl" else RELATIVE_ERROR
@@ -138,6 +140,15 @@ def test_a_smallthinker_that_turns_other_heads_is_refused(tmp_path: Path) -> Non
     expected = r"rope_layout: found \[1, 1, 1, 1, 1, 1\], expected \[0, 1, 1, 1, 0, 1\], as windows"
     with pytest.raises(TamizError, match=expected):
         HfModel(tmp_path / "hf")
+
+
+def test_an_mpt_without_a_bias_by_distance_is_refused(tmp_path: Path) -> None:
+    write_folder(tmp_path / "hf", "mpt", attn_config={"alibi": False})
+    with pytest.raises(TamizError, match=r"attn_config\.alibi: found False, expected true, as"):
+        HfModel(tmp_path / "hf")
+    write_gguf(tmp_path / "tiny.gguf", "mpt", **{"attention.max_alibi_bias": None})
+    with pytest.raises(TamizError, match=r"mpt\.attention\.max_alibi_bias: found nothing"):
+        GgufModel(GgufFile(tmp_path / "tiny.gguf"))
 
 
 def test_a_gemma_3_with_pictures_may_say_little_of_its_text_model(tmp_path: Path) -> None:

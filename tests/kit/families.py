@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kit.alibi_families import WITH_ALIBI
 from kit.dense_families import DENSE
 from kit.falcon_families import FALCONS
 from kit.family_shapes import (
@@ -113,6 +114,7 @@ FAMILIES = {
     **PICTURES,
     **DENSE,
     **FALCONS,
+    **WITH_ALIBI,
     **HUNYUANS,
     **WITH_POSITIONS,
     **MIXTURES,

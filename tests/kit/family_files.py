@@ -37,7 +37,7 @@ _EXPERT = re.compile(r"experts\.\d+(\..*)")
 _FLOATS = ("ffn_gate_inp.weight", "shortconv.conv.weight")
 #: With a tensor that has queries, keys and values of each head of keys in transformers, and all
 #: queries, all keys and all values in GGUF.
-_BY_HEAD = ("gptneox", "falcon")
+_BY_HEAD = ("bloom", "gptneox", "falcon")
 _HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
 _ARCHITECTURES = {name: number for number, name in MODEL_ARCH_NAMES.items()}
 
