@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import onnx_ir as ir
 
-SILU, GELU_TANH, RELU2 = "silu", "gelu_pytorch_tanh", "relu2"
+SILU, GELU_TANH, RELU2, XIELU = "silu", "gelu_pytorch_tanh", "relu2", "xielu"
 #: Of gpt-oss, which calls it silu: quick_gelu(min(gate, 7)) · (clip(up, -7, 7) + 1).
 CLAMPED, CLAMP = "clamped_quick_gelu", 7.0
 
@@ -24,6 +24,9 @@ class Builder(Protocol):
 
     def constant(self, value: Any, dtype: type = ...) -> ir.Value:
         """The initializer that holds a value."""
+
+    def weight(self, name: str, part: str = ...) -> ir.Value:
+        """The constant of a module."""
 
 
 def _silu(of: Builder, name: str, x: ir.Value) -> ir.Value:
@@ -69,6 +72,22 @@ def _relu6(of: Builder, name: str, x: ir.Value) -> ir.Value:
     return of.op("Clip", f"{name}/Clip", x, low, high)
 
 
+def _xielu(of: Builder, name: str, x: ir.Value) -> ir.Value:
+    """See `xielu_weights`: x² α_p, or (exp(min(x, ε)) - 1 - x) α_n where x ≤ 0, and x β."""
+    alpha_p, alpha_n, beta, epsilon = (
+        of.weight(name, part) for part in ("alpha_p", "alpha_n", "beta", "eps")
+    )
+    zero, one = (of.constant(number, np.float32) for number in (0.0, 1.0))
+    above = of.op("Mul", f"{name}/Mul", x, x)
+    above = of.op("Mul", f"{name}/Mul_1", above, alpha_p)
+    bent = of.op("Exp", f"{name}/Exp", of.op("Min", f"{name}/Min", x, epsilon))
+    bent = of.op("Sub", f"{name}/Sub_1", of.op("Sub", f"{name}/Sub", bent, one), x)
+    below = of.op("Mul", f"{name}/Mul_2", bent, alpha_n)
+    positive = of.op("Greater", f"{name}/Greater", x, zero)
+    chosen = of.op("Where", f"{name}/Where", positive, above, below)
+    return of.op("Add", f"{name}/Add", chosen, of.op("Mul", f"{name}/Mul_3", x, beta))
+
+
 def _one(op_type: str) -> Callable[[Builder, str, ir.Value], ir.Value]:
     return lambda of, name, x: of.op(op_type, f"{name}/{op_type}", x)
 
@@ -85,6 +104,7 @@ ACTIVATIONS: dict[str, Callable[[Builder, str, ir.Value], ir.Value]] = {
     "mish": _one("Mish"),
     "sigmoid": _one("Sigmoid"),
     "tanh": _one("Tanh"),
+    XIELU: _xielu,
 }
 
 
@@ -110,7 +130,7 @@ def gated(of: Builder, name: str, activation: str, gate: ir.Value, up: ir.Value)
 
 #: Other names in transformers' configurations.
 HF_NAMES = {
-    **{name: name for name in ACTIVATIONS},
+    **{name: name for name in ACTIVATIONS if name != XIELU},  # which needs trained numbers
     "swish": SILU,
     "gelu_python": "gelu",
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"), GELU_TANH),

@@ -42,6 +42,7 @@ class Architecture:
     Attributes:
         model_class: Its class in transformers.
         model_type: Its name in Hugging Face's ``config.json``.
+        trained_activation: Whether layers have numbers of their activation, see `xielu_weights`.
         alibi: Largest exponent of slopes by distance where a source says none, see `alibi`; 0: the
             decoder has positions.
         norms_behind: Whether norms of single queries and keys stand behind the rotation.
@@ -176,6 +177,7 @@ class Architecture:
     normed_values: bool = False
     wide_heads: bool = False
     score_scale: float = 0.0
+    trained_activation: bool = False
     alibi: float = 0.0
     norms_behind: bool = False
     class_decides: bool = False

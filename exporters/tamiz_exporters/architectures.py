@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
 from tamiz_exporters.alibi_architectures import WITH_ALIBI
+from tamiz_exporters.apertus_architectures import APERTUS
 from tamiz_exporters.architecture import LAYER, NORMS_AROUND, QKV, Architecture
 from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
 from tamiz_exporters.dense_architectures import DENSE, GATE_UP, HF_DENSE, OLMO_3
@@ -278,6 +279,7 @@ ARCHITECTURES = {
     "gemma4": GEMMA_4,
     "gpt2": GPT_2,
     **HYBRIDS,
+    **APERTUS,
     **WITH_ALIBI,
     **WITH_MEANS,
     **DENSE,

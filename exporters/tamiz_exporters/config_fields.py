@@ -94,6 +94,7 @@ _BIASED = (
     "jais2",
     "nemotron",
     *HUNYUAN,
+    "apertus",
     GRANITE_HYBRID,
     FALCON_H1,
     NEMOTRON_H,

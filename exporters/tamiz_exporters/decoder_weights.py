@@ -38,6 +38,7 @@ from tamiz_exporters.mamba_weights import MambaNames, mamba_weights
 from tamiz_exporters.recurrent_weights import find_taps
 from tamiz_exporters.stored_tensor import Source, find_tensor
 from tamiz_exporters.stream_weights import StreamNames, layer_weights, stream_weights
+from tamiz_exporters.xielu_weights import xielu_weights
 
 _NORMS_OF_HEADS = ("self_attn.q_norm", "self_attn.k_norm")
 _KEYS_AND_VALUES = ("self_attn.k_proj", "self_attn.v_proj", "self_attn.k_norm")
@@ -66,6 +67,7 @@ class Names:
         inputs: How it names the weights of inputs of layers.
         positions: The table of positions; empty: there is none.
         embedding_norm: The norm of the embedding; empty: there is none.
+        activation: A layer's numbers of its activation; empty: there are none.
         ignored: Tensors that are no weights of the decoder, but known.
         beside: Tensors that are no part of the text model; a warning names one.
     """
@@ -87,6 +89,7 @@ class Names:
     inputs: PartNames = GGUF_INPUTS
     positions: str = ""
     embedding_norm: str = ""
+    activation: str = ""
     ignored: re.Pattern[str] = re.compile(r"(?!)")
     beside: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -234,11 +237,15 @@ class DecoderWeights:
         return Weight(target, table, shown, embedding=True, packable=False)
 
     def _beside(self, layer: int) -> Iterator[Weight]:
-        """The weights of a layer for several residual streams, and for its input."""
+        """The weights of a layer for several streams, for its activation and for its input."""
         names, streams, width = self.names, self.config.streams, self.config.input_width
         at, target = names.layer.format(layer), f"model.layers.{layer}"
         if streams is not None and names.streams is not None:
             yield from layer_weights(self.source, names.streams, streams, at, target)
+        if names.activation:
+            yield from xielu_weights(
+                self.source, f"{at}.{names.activation}", f"{target}.mlp.act_fn"
+            )
         if width:
             sizes = width, self.hidden
             yield from layer_input_weights(self.source, names.inputs, *sizes, at, target)

@@ -318,6 +318,7 @@ GENERAL_KEYS: dict[str, Field] = {
     "general.architecture": obeyed(),
     "general.name": obeyed("Phi 3's control tokens take the white space after them"),
     "general.alignment": obeyed(),
+    "xielu.{name}": obeyed("trained numbers of the activation of apertus"),
     "split.no": obeyed(),
     "split.count": obeyed(),
     "split.tensors.count": obeyed(),
@@ -340,6 +341,5 @@ GENERAL_KEYS: dict[str, Field] = {
         "imatrix.{name}",
         "clip.{name}",
         "diffusion.{name}",
-        "xielu.{name}",
     ),
 }

@@ -43,6 +43,7 @@ from tamiz_exporters.mixture_traits import (
 from tamiz_exporters.rotary_norms import check_rotations
 from tamiz_exporters.stream_fields import gguf_shared, gguf_streams
 from tamiz_exporters.stream_weights import GGUF_STREAMS
+from tamiz_exporters.xielu_weights import with_xielu
 
 #: Tensors beside the text model: pictures and sound, and heads that predict tokens further ahead.
 _BESIDE = re.compile(r"(?:v|a|mm)\.|.*\.nextn\.")
@@ -144,11 +145,13 @@ class GgufModel:
             streams=GGUF_STREAMS,
             positions="position_embd.weight" if self.traits.positions else "",
             embedding_norm=f"{norm}.weight" if (norm := self.traits.embedding_norm[1]) else "",
+            activation="xielu" if self.traits.trained_activation else "",
             ignored=_ROTARY,
             beside=self._beside(),
         )
+        trained = self.traits.trained_activation
         return DecoderWeights(
-            self.file,
+            with_xielu(self.file, len(self.config.layers)) if trained else self.file,
             names,
             self.config,
             self.hidden,

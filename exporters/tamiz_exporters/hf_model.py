@@ -189,6 +189,7 @@ class HfModel:
             GGUF_INPUTS.in_transformers(prefix),
             f"{prefix}{self._traits.positions}.weight" if self._traits.positions else "",
             f"{prefix}{norm}.weight" if (norm := self._traits.embedding_norm[0]) else "",
+            "mlp.act_fn" if self._traits.trained_activation else "",
             ignored=re.compile(_ROTARY if head else f"{_ROTARY}|{re.escape(_SCORE)}"),
             beside=self._further_layers(),
         )

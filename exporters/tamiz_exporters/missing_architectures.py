@@ -11,5 +11,4 @@ MISSING = {
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     **dict.fromkeys(("mamba", "jamba"), "state spaces of Mamba's first version"),
     "jais": "scores that are divided by the length of a head",
-    "apertus": "an activation with trained numbers (xIELU)",
 }

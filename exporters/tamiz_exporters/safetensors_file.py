@@ -116,8 +116,9 @@ def _tensor(path: Path, name: str, entry: Any, data: np.ndarray) -> StoredTensor
     kind, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(kind, str) or kind not in _TYPES:
         fail(path, f"{field}: dtype", kind, "F32, F16, BF16 or U8")
-    if not _are_counts(shape, _MAX_DIM) or not 1 <= len(shape) <= _MAX_DIMS or 0 in shape:
-        fail(path, f"{field}: shape", shape, f"1 to {_MAX_DIMS} positive numbers")
+    if not _are_counts(shape, _MAX_DIM) or len(shape) > _MAX_DIMS or 0 in shape:
+        fail(path, f"{field}: shape", shape, f"at most {_MAX_DIMS} positive numbers")
+    shape = shape or [1]  # of one number
     if not _are_counts(place, len(data)) or len(place) != 2:
         fail(path, f"{field}: data_offsets", place, f"two up to {len(data)}")
     begin, end = place

@@ -6,6 +6,7 @@ gelu_tanh   g/2 · (1 + tanh(sqrt(2/π) · (g + 0.044715 g³)))
 quick_gelu  g · sigmoid(1.702 g)
 relu        max(g, 0)
 relu2       max(g, 0)²
+xielu       see `xielu`, without up
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tamiz.api import DOMAIN, PAST, GraphPass, Phase
 from tamiz_passes.rules import Rule, apply
 from tamiz_passes.soft_cap import logit_tanh
 from tamiz_passes.values import operands, producer, same_shape, scalar_for, shown, too_deep
+from tamiz_passes.xielu import Xielu
 
 
 class RecogniseSwiGLU(GraphPass):
@@ -50,7 +52,7 @@ class RecogniseSwiGLU(GraphPass):
 
 def recognise_alone(owner: GraphPass, model: ir.Model) -> bool:
     """Puts tamiz.SwiGLU for f(x) without up. Returns whether there was any."""
-    modified = apply(owner, model, *map(_alone, _ACTIVATIONS))
+    modified = apply(owner, model, Xielu, *map(_alone, _ACTIVATIONS))
     return apply(owner, model, _alone(_Relu)) or modified
 
 

@@ -48,17 +48,34 @@ def add(x: Array, residual: Array) -> list[Array]:
 
 
 def swiglu(
-    gate: Array, up: Array | None = None, *, activation: str = "silu", limit: float = 0.0
+    gate: Array,
+    up: Array | None = None,
+    *,
+    activation: str = "silu",
+    limit: float = 0.0,
+    **trained: float,
 ) -> list[Array]:
     """y = f(gate) * up, f as the op's attribute `activation` says; `up` is 1 where it is None.
 
-    With a limit f(min(gate, limit)) * (clip(up, -limit, limit) + 1).
+    With a limit f(min(gate, limit)) * (clip(up, -limit, limit) + 1). `trained` are the numbers of
+    `xielu`.
     """
-    f, wide = _ACTIVATIONS[activation], gate.astype(np.float64)
+    wide = gate.astype(np.float64)
+    if activation == "xielu":
+        y = xielu(wide, **trained)
+        return [y if up is None else y * up]
+    f = _ACTIVATIONS[activation]
     if limit and up is not None:
         return [f(np.minimum(wide, limit)) * (np.clip(up, -limit, limit).astype(np.float64) + 1)]
     y = f(wide)
     return [y if up is None else y * up]
+
+
+def xielu(x: Array, *, alpha_p: float, alpha_n: float, beta: float, epsilon: float = 0.0) -> Array:
+    """alpha_p x² + beta x where x > 0, else alpha_n (exp(min(x, epsilon)) - 1 - x) + beta x."""
+    bent = np.expm1(np.minimum(x, epsilon)) - x
+    y: Array = np.where(x > 0, alpha_p * x * x, alpha_n * bent) + beta * x
+    return y
 
 
 def _logistic(x: Array, u: Array) -> Array:

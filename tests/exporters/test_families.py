@@ -151,6 +151,15 @@ def test_an_mpt_without_a_bias_by_distance_is_refused(tmp_path: Path) -> None:
         GgufModel(GgufFile(tmp_path / "tiny.gguf"))
 
 
+@pytest.mark.parametrize("given", [None, [0.5, 0.5], ["a"] * 4])
+def test_an_apertus_must_say_the_numbers_of_its_activation(tmp_path: Path, given: Any) -> None:
+    write_gguf(tmp_path / "tiny.gguf", "apertus")
+    file = GgufFile(tmp_path / "tiny.gguf")
+    file.metadata["xielu.beta"] = given
+    with pytest.raises(TamizError, match=r"xielu\.beta: found .*, expected a number, or 4 numbers"):
+        GgufModel(file).weights()
+
+
 def test_a_gemma_3_with_pictures_may_say_little_of_its_text_model(tmp_path: Path) -> None:
     text = {
         "model_type": "gemma3_text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kit.alibi_families import WITH_ALIBI
+from kit.apertus_families import APERTUS
 from kit.dense_families import DENSE
 from kit.falcon_families import FALCONS
 from kit.family_shapes import (
@@ -113,6 +114,7 @@ _NEOX_FIELDS = {
 FAMILIES = {
     **PICTURES,
     **DENSE,
+    **APERTUS,
     **FALCONS,
     **WITH_ALIBI,
     **HUNYUANS,

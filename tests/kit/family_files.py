@@ -82,7 +82,7 @@ def tensors(family: Family) -> dict[str, Array]:
         norm = ("norm" in name or ".ln_" in name) and name.endswith(".weight")
         near = float(norm and not family.from_one)
         scale = 0.6 if "embed" in name else 0.15
-        return (near + random.standard_normal(shape) * scale).astype(np.float32)
+        return np.asarray(near + random.standard_normal(shape) * scale, np.float32)
 
     return {name: values(name, shape) for name, shape in shapes.items()}
 
@@ -131,6 +131,8 @@ def write_gguf(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> 
         if value is not None:
             _add(writer, f"{family.gguf}.{key}", value)
     add_tokenizer(writer)
+    for key, numbers in _of_activations(family).items():
+        writer.add_array(key, numbers)
     for stored, values in _gguf_tensors(family):
         matrix = values.ndim > 1 and not stored.endswith(_FLOATS)
         own = kind if matrix else Type.F32
@@ -161,6 +163,15 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     add[type(value)](key, value)
 
 
+def _of_activations(family: Family) -> dict[str, list[float]]:
+    """Trained numbers of activations by key, one for each layer."""
+    found: dict[str, list[float]] = {}
+    for name, values in tensors(family).items():
+        if ".act_fn." in name:
+            found.setdefault(f"xielu.{name.rpartition('.')[2]}", []).append(float(values.item()))
+    return found
+
+
 def _parts(tensors: dict[str, Array]) -> Iterator[tuple[str, Array]]:
     """Tensors, of which those that hold gate and up, or q, k and v by head of keys, come apart."""
     for name, values in tensors.items():
@@ -185,6 +196,8 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
     stacks: dict[str, list[Array]] = {}
     shape = TinyModel(head_dim=HEAD_DIM, rotary_dim=HEAD_DIM)
     for name, values in _parts(tensors(family)):
+        if ".act_fn." in name:
+            continue
         if family.gguf in _BY_HEAD and "query_key_value" in name:
             values = _together(values, config(family)["num_key_value_heads"])
         if family.turned and re.search(r"\.c_(attn|proj|fc)\.weight$", name):

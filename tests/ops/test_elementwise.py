@@ -161,6 +161,43 @@ def test_a_limit_without_up_is_refused() -> None:
         tamiz_ops.run("SwiGLU", [random(1, 4), None], limit=7.0)
 
 
+XIELU: dict[str, Any] = {
+    "activation": "xielu",
+    "alpha_p": 0.8,
+    "alpha_n": 1.3,
+    "beta": 0.5,
+    "epsilon": -1e-6,
+}
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_activation_with_trained_numbers(isa, width) -> None:
+    gate, up = 4 * random(3, width), random(3, width, seed=1)
+    gate[0, 0] = 0.0
+    gate[1, 0] = -1e-7  # above epsilon
+    got = tamiz_ops.run("SwiGLU", [gate, up], isa=isa, threads=2, **XIELU)[0]
+    expected = reference.run("SwiGLU", [gate, up], **XIELU)[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+    alone = tamiz_ops.run("SwiGLU", [gate, None], isa=isa, **XIELU)[0]
+    ones = tamiz_ops.run("SwiGLU", [gate, np.ones_like(up)], isa=isa, **XIELU)[0]
+    np.testing.assert_array_equal(alone, ones)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_an_activation_with_trained_numbers_of_large_inputs(isa) -> None:
+    gate = np.array([[-1e4, -200.0, 1e4]], np.float32)
+    got = tamiz_ops.run("SwiGLU", [gate, None], isa=isa, **XIELU)[0]
+    # 1.3 (e^x - 1 - x) + x / 2, and 0.8 x² + x / 2
+    np.testing.assert_allclose(got, [[0.8e4 - 1.3, 160 - 1.3, 0.8e8 + 0.5e4]], rtol=1e-6)
+
+
+def test_a_limit_beside_trained_numbers_is_refused() -> None:
+    gate = random(1, 8)
+    with pytest.raises(ValueError, match="limit is given, expected none with xielu"):
+        tamiz_ops.run("SwiGLU", [gate, gate], limit=7.0, **XIELU)
+
+
 def test_unknown_activation() -> None:
     gate = random(1, 4)
     with pytest.raises(ValueError, match="activation is 'swish', expected one of: silu, gelu, "):

@@ -179,9 +179,9 @@ def test_memory_of_dead_temporaries_is_taken_again() -> None:
         ("SwiGLU : 0 1 -> -", [2], "'outputs' has 2, which no stage computes"),
         ("SwiGLU : 0 1 0 -> 2", [2], r"line 1 \(SwiGLU\): has 3 inputs, expected at most 2"),
         (
-            "SwiGLU beta=1 : 0 1 -> 2",
+            "SwiGLU gamma=1 : 0 1 -> 2",
             [2],
-            "line 1: unknown attribute 'beta', SwiGLU has: activation",
+            "line 1: unknown attribute 'gamma', SwiGLU has: activation",
         ),
         ("RMSNorm epsilon=tiny : 0 1 -> 2", [2], "line 1: 'tiny' is not a number"),
         ("Attention num_heads=1.5 : 0 -> 2", [2], "line 1: '1.5' is not an integer"),

@@ -164,6 +164,15 @@ def test_a_clamped_activation() -> None:
     check(at, {"g": rows(), "u": rows()}, lambda g, u: reference.swiglu(g, u, **how), (0, 1))
 
 
+def test_an_activation_with_trained_numbers() -> None:
+    how: dict[str, Any] = {"activation": "xielu", "alpha_p": 0.8, "alpha_n": 1.1, "beta": 0.5}
+    how |= {"epsilon": -1e-6}
+    at = node("SwiGLU", {"g": None, "u": None}, **how)
+    check(at, {"g": rows(), "u": rows()}, lambda g, u: reference.swiglu(g, u, **how), (0, 1))
+    at = node("SwiGLU", {"g": None}, **how)
+    check(at, {"g": rows()}, lambda g: reference.swiglu(g, **how), (0,))
+
+
 @pytest.mark.parametrize("f", ["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2"])
 def test_activations(f: str) -> None:
     at = node("SwiGLU", {"g": None, "u": None}, activation=f)

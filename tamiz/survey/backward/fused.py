@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,8 +54,8 @@ def swiglu(node: ir.Node, values: Values, g: Float) -> Gradients:
     With a limit L, y = f(min(gate, L)) · (clip(up, -L, L) + 1).
     """
     gate = read(node, 0, values)
-    activation = node.attributes.get("activation")
-    f = _ACTIVATIONS["silu" if activation is None else activation.as_string()]
+    name = node.attributes.get_string("activation", "silu")
+    f = partial(_xielu, node) if name == "xielu" else _ACTIVATIONS[name]
     limit = np.float32(node.attributes.get_float("limit", 0.0))
     value, slope = f(np.minimum(gate, limit) if limit else gate)
     if not has_input(node, 1):
@@ -64,6 +65,18 @@ def swiglu(node: ir.Node, values: Values, g: Float) -> Gradients:
         return [g * up * slope, g * value]
     factor = np.clip(up, -limit, limit) + np.float32(1)
     return [g * factor * slope * (gate < limit), g * value * (np.abs(up) < limit)]
+
+
+def _xielu(node: ir.Node, x: Float) -> tuple[Float, Float]:
+    """α_p x² + β x where x > 0, else α_n (exp(min(x, ε)) - 1 - x) + β x."""
+    names = ("alpha_p", "alpha_n", "beta", "epsilon")
+    alpha_p, alpha_n, beta, epsilon = (
+        np.float32(node.attributes.get_float(name, 0.0)) for name in names
+    )
+    grown = np.exp(np.minimum(x, epsilon))
+    value = np.where(x > 0, alpha_p * x * x, alpha_n * (grown - 1 - x)) + beta * x
+    slope = np.where(x > 0, 2 * alpha_p * x, alpha_n * (grown * (x < epsilon) - 1)) + beta
+    return value, slope
 
 
 def _by_sigmoid(gate: Float, u: Float, slope: Float | np.float32) -> tuple[Float, Float]:

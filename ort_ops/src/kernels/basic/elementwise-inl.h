@@ -178,10 +178,32 @@ void gated(const float* gate, const float* up, float limit, int64_t count, float
   }
 }
 
+inline Vec xielu_of(Vec x, const Xielu& of) {
+  const Vec one = broadcast(1.0f), zero = broadcast(0.0f);
+  const Vec bent = exp(min(broadcast(of.epsilon), x)) - one - x;
+  const Vec straight = broadcast(of.beta) * x;
+  const Vec below = multiply_add(broadcast(of.alpha_n), bent, straight);
+  return select_le(x, zero, below, multiply_add(broadcast(of.alpha_p) * x, x, straight));
+}
+
+inline void xielu(const float* x, const float* up, const Xielu& of, int64_t count, float* y) {
+  const Vec one = broadcast(1.0f);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store(y + i, xielu_of(load(x + i), of) * (up ? load(up + i) : one));
+  }
+  const int64_t rest = count - i;
+  if (rest) {
+    const Vec activation = xielu_of(load_partial(x + i, rest), of);
+    store_partial(y + i, activation * (up ? load_partial(up + i, rest) : one), rest);
+  }
+}
+
 constexpr ElementwiseKernels elementwise_kernels = {
     add,
     rms_norm,
     layer_norm,
+    xielu,
     {gated<silu>, gated<gelu>, gated<gelu_tanh>, gated<quick_gelu>, gated<relu>, gated<relu2>}};
 
 }  // namespace TAMIZ_TARGET

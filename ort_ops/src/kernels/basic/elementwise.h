@@ -16,6 +16,14 @@ namespace tamiz {
 ///   et al. 2021)
 enum class Activation { silu, gelu, gelu_tanh, quick_gelu, relu, relu2, count };
 
+/// Numbers of an activation that each layer has trained (Huang and Schlag 2024):
+///
+///   xielu(x) = alpha_p x^2 + beta x                              x > 0
+///   xielu(x) = alpha_n (exp(min(x, epsilon)) - 1 - x) + beta x   x <= 0
+struct Xielu {
+  float alpha_p, alpha_n, beta, epsilon;
+};
+
 struct ElementwiseKernels {
   /// y = a + b for `count` elements; y may be a.
   void (*add)(const float* a, const float* b, int64_t count, float* y);
@@ -29,6 +37,9 @@ struct ElementwiseKernels {
   /// Kiros and Hinton 2016.) `residual`, `bias` and `sum` may be null.
   void (*layer_norm)(const float* x, const float* residual, const float* weight, const float* bias,
                      float epsilon, int64_t rows, int64_t width, float* y, float* sum);
+
+  /// y = xielu(x) * up for `count` elements; a null `up` is all ones.
+  void (*xielu)(const float* x, const float* up, const Xielu& of, int64_t count, float* y);
 
   ActivationKernel activations[static_cast<int>(Activation::count)];
 };

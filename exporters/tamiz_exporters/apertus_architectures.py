@@ -1,0 +1,30 @@
+"""The architecture of Apertus, whose layers have trained the numbers of their activation."""
+
+from __future__ import annotations
+
+from tamiz_exporters.activations import XIELU
+from tamiz_exporters.architecture import LAYER, Architecture
+
+#: By `general.architecture`.
+APERTUS = {
+    "apertus": Architecture(
+        "ApertusForCausalLM",
+        "apertus",
+        {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"},
+        {
+            "input_layernorm": "attention_layernorm",
+            "post_attention_layernorm": "feedforward_layernorm",
+        },
+        activation=XIELU,
+        trained_activation=True,
+        renamed={XIELU: XIELU},
+        rope_base=12e6,
+        rope_scaling={
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    )
+}
