@@ -12,6 +12,9 @@ import numpy as np
 from gguf import dequantize, quantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
+from tamiz_ops.formats import gguf_format
+from tamiz_ops.formats.gguf_blocks import read_blocks
+
 _CHUNK_WEIGHTS = 1 << 21
 _FLOATS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
 
@@ -52,13 +55,13 @@ class StoredTensor:
     def readable(self) -> bool:
         """Whether `dequantize` knows the type."""
         try:
-            dequantize(np.zeros((1, GGML_QUANT_SIZES[self.type][1]), np.uint8), self.type)
+            _floats(np.zeros((1, GGML_QUANT_SIZES[self.type][1]), np.uint8), self.type)
         except NotImplementedError:
             return False
         return True
 
     def dequantize(self, rows: np.ndarray | None = None) -> np.ndarray:
-        """Returns values as float32, bit for bit those of `gguf.dequantize`.
+        """Returns values as float32, bit for bit those of `gguf.dequantize` where it has the type.
 
         Works through the rows in chunks, so that memory stays close to the result's own size.
 
@@ -79,8 +82,18 @@ class StoredTensor:
             for row in range(0, count, step):
                 part = slice(row, row + step)
                 stored = data[part if rows is None else rows[part]]
-                out[part] = dequantize(stored, self.type)
+                out[part] = _floats(stored, self.type)
         return out.reshape(self.shape if rows is None else (count, *self.shape[1:]))
+
+
+def _floats(data: np.ndarray, kind: GGMLQuantizationType) -> np.ndarray:
+    """Values of rows of blocks; gguf-py knows Q1_0 by its size alone."""
+    if kind.name != "Q1_0":
+        return dequantize(data, kind)
+    inputs, block_bytes = GGML_QUANT_SIZES[kind]
+    format = gguf_format(kind.name)
+    assert format is not None
+    return read_blocks(format, data, data.shape[1] // block_bytes * inputs).values(format)
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ WIDE: dict[str, Any] = {"hidden": 256, "ffn": 512, "heads": 4, "head_dim": 64, "
 SUPER_BLOCKS = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
 #: Codebooks of vectors.
 GRIDS = [Type.IQ1_S, Type.IQ1_M, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S]
+#: Types whose blocks are shorter than those of the format that holds them, where gguf-py has them.
+SCALED = {"NVFP4": "nvfp4", "Q1_0": "affine2_128h"}
 KINDS = [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1]
 
 
@@ -103,6 +105,23 @@ def test_weights_of_sites_are_the_dequantised_ones_bit_for_bit(tmp_path, plugins
         assert site.format == kind.name.lower()
         rows = weight_array(linear_at(nodes[site.node]), site)
         np.testing.assert_array_equal(rows, held.weights[site.weight], site.id)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Type if kind.name in SCALED])
+def test_types_of_shorter_blocks_keep_their_values(tmp_path, plugins, kind) -> None:
+    held, bundle = exported(tmp_path, plugins, tiny_gguf.random_model(tied=False, **WIDE), kind)
+    found = survey(bundle, plugins)
+    nodes = {node.name: node for node in found.model.graph}
+    sites = [site for site in found.sites if site.weight is not None]
+    assert {site.format for site in sites} == {SCALED[kind.name]}
+    for site in sites:
+        rows = weight_array(linear_at(nodes[site.node]), site)
+        np.testing.assert_array_equal(rows, held.weights[site.weight], site.id)
+    got = Model.load(bundle.path, threads=1).logits(ids())
+    assert relative_error(got, expected_logits(held)) < RELATIVE_ERROR
+    floats = export(str(tmp_path / "tiny.gguf"), tmp_path / "floats", plugins, "float32")
+    got = Model.load(floats.path, threads=1).logits(ids())
+    assert relative_error(got, expected_logits(held)) < RELATIVE_ERROR
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -1,7 +1,10 @@
 """Random blocks of GGUF tensors."""
 
 import numpy as np
+from gguf import dequantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from tamiz_ops.formats import FORMATS
 
 #: Where the fp16 factors of a block lie, in bytes.
 HALVES = {
@@ -28,7 +31,10 @@ HALVES = {
     "iq2_s": [0],
     "iq3_xxs": [0],
     "iq3_s": [0],
+    "nvfp4": [],
 }
+#: Formats of GGUF types that gguf-py knows.
+OF_GGUF = [each for each in FORMATS.values() if each.gguf in GGMLQuantizationType.__members__]
 #: Zeros of both signs, the smallest and the largest subnormal, the largest finite, 1 and -1.
 ODD = np.array([0, 0x8000, 1, 0x8001, 0x3FF, 0x7BFF, 0xFBFF, 0x3C00, 0xBC00], np.uint16)
 
@@ -66,7 +72,30 @@ def random_blocks(format, n, k, seed=0, odd=0.2, plain=False) -> np.ndarray:
     if format.name == "mxfp4":
         exponents = [119, 120, 121] if plain else [0, 1, 2, 100, 127, 252]
         blocks[:, :, 0] = rng.choice(exponents, (n, k // block))
+    if format.name == "nvfp4" and plain:
+        blocks[:, :, :4] = rng.integers(4, 24, (n, k // block, 4), dtype=np.uint8)
     if format.name == "bf16":
         high = blocks[:, :, 1] & 0x80 | rng.integers(56, 64, (n, k // block), dtype=np.uint8)
         blocks[:, :, 1] = high if plain else np.where(high & 127 == 127, 0, high)
     return blocks.reshape(n, -1)
+
+
+def random_signs(n: int, k: int, seed: int = 0) -> np.ndarray:
+    """Rows of Q1_0: an fp16 factor and 128 signs a block."""
+    rng = np.random.default_rng([seed, n, k])
+    factors = rng.uniform(0.01, 0.1, (n, k // 128, 1)).astype(np.float16)
+    signs = rng.integers(0, 256, (n, k // 128, 16), dtype=np.uint8)
+    return np.concatenate([factors.view(np.uint8), signs], axis=2).reshape(n, -1)
+
+
+def block_values(data: np.ndarray, kind: GGMLQuantizationType) -> np.ndarray:
+    """Values of rows of blocks; of Q1_0, which gguf-py knows by name alone, as ggml has them.
+
+    dequantize_row_q1_0: the factor where a bit is set, else less than 0, lowest bits first.
+    """
+    if kind.name != "Q1_0":
+        return np.asarray(dequantize(data, kind))
+    blocks = data.reshape(len(data), -1, 18)
+    factors = np.ascontiguousarray(blocks[..., :2]).view(np.float16).astype(np.float32)
+    signs = np.unpackbits(blocks[..., 2:], axis=2, bitorder="little")
+    return np.where(signs, factors, -factors).reshape(len(data), -1)

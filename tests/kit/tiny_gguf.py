@@ -21,7 +21,7 @@ from kit.delta_nets import (
     has_delta_net,
 )
 from kit.feed_forward import expert_block, feed_forward
-from kit.gguf_blocks import random_blocks
+from kit.gguf_blocks import block_values, random_blocks, random_signs
 from kit.gguf_names import gguf_names
 from kit.latents import (
     add_latent_keys,
@@ -283,7 +283,7 @@ def write(
         tensor_kind = kind if rows.ndim == 2 and not routes else Type.F32
         stored = _stored(rows, tensor_kind)
         writer.add_tensor(source, stored, raw_dtype=tensor_kind)
-        rows = gguf.dequantize(stored, tensor_kind).reshape(rows.shape)
+        rows = block_values(stored, tensor_kind).reshape(rows.shape)
         if source.endswith(("attn_qkv.weight", "ffn_up.weight")) and model.architecture == "phi3":
             continue  # written in float32 only
         if source.endswith("ssm_a"):
@@ -298,7 +298,7 @@ def write(
         packed = [_stored(rows, own) for rows in parts]
         writer.add_tensor(source, np.stack(packed), raw_dtype=own)
         for e, rows in enumerate(packed):
-            held[name.format(e)] = gguf.dequantize(rows, own).reshape(parts[e].shape)
+            held[name.format(e)] = block_values(rows, own).reshape(parts[e].shape)
     if model.rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", model.rope_freqs)
     writer.write_header_to_file()
@@ -317,7 +317,7 @@ def _write_split(
         packed = [_stored(each, kind) for each in part]
         name = source.replace("attn_kv_b", f"attn_{letter}_b")
         writer.add_tensor(name, np.stack(packed), raw_dtype=kind)
-        part[:] = [gguf.dequantize(each, kind) for each in packed]
+        part[:] = [block_values(each, kind) for each in packed]
     return joined(model, *parts)
 
 
@@ -327,8 +327,10 @@ _TOGETHER = ("ssm_beta.weight", "ssm_alpha.weight")
 
 def _stored(rows: np.ndarray, kind: Type) -> np.ndarray:
     """Blocks of a tensor; random ones of the types that gguf cannot quantise to."""
-    if kind.name.endswith("_K") or kind.name.startswith(("IQ1", "IQ2", "IQ3")):
-        n, k = rows.shape
+    n, k = rows.shape if rows.ndim == 2 else (1, rows.size)
+    if kind.name == "Q1_0":
+        return random_signs(n, k)
+    if kind.name.endswith("_K") or kind.name.startswith(("IQ1", "IQ2", "IQ3", "NVFP4")):
         return random_blocks(gguf_format(kind.name), n, k, plain=True)
     return gguf.quants.quantize(rows, kind)
 

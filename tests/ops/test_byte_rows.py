@@ -8,11 +8,10 @@ import pytest
 
 import tamiz_ops
 from kit.arrays import random
-from kit.gguf_blocks import random_blocks
+from kit.gguf_blocks import OF_GGUF, random_blocks
 from tamiz_ops import formats, reference
 
 ISAS = tamiz_ops.cpu()["isas"]
-QUANTISED = [f for f in formats.FORMATS.values() if f.gguf]
 
 
 def product(x, packed, bias, isa=None, **attributes) -> np.ndarray:
@@ -27,7 +26,7 @@ def weight(n, k, bits) -> np.ndarray:
     return tamiz_ops.pack_int4(quants, scales, minima)
 
 
-@pytest.mark.parametrize("format", QUANTISED, ids=lambda f: f.name)
+@pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
 @pytest.mark.parametrize(("n", "k"), [(40, 512), (1, 256), (100, 768)])
 def test_bits_depend_neither_on_rows_nor_on_the_instruction_set(format, n, k) -> None:
     packed = formats.pack_blocks(format, random_blocks(format, n, k, 3, plain=True), k)

@@ -10,7 +10,7 @@ import pytest
 import tamiz_ops
 from kit.arrays import random
 from kit.block_weights import weight
-from kit.gguf_blocks import random_blocks
+from kit.gguf_blocks import OF_GGUF, random_blocks
 from tamiz_ops import formats, reference
 
 ISAS = tamiz_ops.cpu()["isas"]
@@ -187,7 +187,7 @@ def test_inputs_of_32_bits_are_not_rounded(isa, rows, own) -> None:
             np.testing.assert_array_equal(got[taken, j], of_token)
 
 
-@pytest.mark.parametrize("format", [f.name for f in formats.FORMATS.values() if f.gguf])
+@pytest.mark.parametrize("format", [f.name for f in OF_GGUF])
 def test_every_format_of_gguf(format) -> None:
     n, k = EXPERTS * 16, 256
     found = formats.find_format(format)

@@ -8,13 +8,12 @@ import pytest
 
 import tamiz_ops
 from kit.arrays import random
-from kit.gguf_blocks import random_blocks
+from kit.gguf_blocks import OF_GGUF, random_blocks
 from tamiz_ops import formats, reference
 
 pytestmark = pytest.mark.slow
 
 ISAS = tamiz_ops.cpu()["isas"]
-OF_GGUF = [f for f in formats.FORMATS.values() if f.gguf]
 each_format = pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
 each_isa = pytest.mark.parametrize("isa", ISAS)
 

@@ -11,10 +11,8 @@ from gguf import dequantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from hypothesis import given, settings
 
-from kit.gguf_blocks import HALVES, random_blocks
+from kit.gguf_blocks import HALVES, OF_GGUF, block_values, random_blocks, random_signs
 from tamiz_ops import formats
-
-OF_GGUF = [f for f in formats.FORMATS.values() if f.gguf]
 
 
 def bits(values) -> np.ndarray:
@@ -47,18 +45,19 @@ def test_values_are_those_of_gguf_bit_for_bit(format, n, blocks, seed, odd) -> N
     np.testing.assert_array_equal(bits(some), bits(got[first:last]))
 
 
-#: Of a block of 256 inputs, beside those of GGUF: a sign for every input, not for seven in eight;
-#: whole fields of bits above the lowest 8 of a vector's number; scales of 4 bits, not of 3.
-MORE_BYTES = {"iq1_s": 4, "iq1_m": 2, "iq2_xxs": 4, "iq2_xs": 8, "iq3_xxs": 4}
+#: Of 256 inputs, beside those of GGUF: a sign for every input, not for seven in eight;
+#: whole fields of bits above the lowest 8 of a vector's number; scales of 4 bits, not of 3;
+#: a factor of 256 scales.
+MORE_BYTES = {"iq1_s": 4, "iq1_m": 2, "iq2_xxs": 4, "iq2_xs": 8, "iq3_xxs": 4, "nvfp4": 2}
 
 
 @pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
 def test_bytes_are_those_of_gguf(format) -> None:
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[format.gguf]]
     k = 512
-    block_bytes += MORE_BYTES.get(format.name, 0)
-    assert format.row_bytes(k) == k // block * block_bytes
-    assert format.bytes(32, k) == 32 * k // block * block_bytes
+    row_bytes = k // block * block_bytes + k // 256 * MORE_BYTES.get(format.name, 0)
+    assert format.row_bytes(k) == row_bytes
+    assert format.bytes(32, k) == 32 * row_bytes
     assert format.bytes(17, k) == format.bytes(32, k)
 
 
@@ -142,6 +141,34 @@ def test_tq1_0_becomes_tq2_0() -> None:
     got = formats.dequantize(format, packed, n, k)
     np.testing.assert_array_equal(bits(got), bits(dequantize(data, kind)))
     assert len(np.unique(np.abs(got))) > n
+
+
+@pytest.mark.skipif(not hasattr(GGMLQuantizationType, "NVFP4"), reason="gguf-py knows no NVFP4")
+def test_nvfp4_is_padded_to_whole_super_blocks() -> None:
+    n, k = 37, 5 * 64
+    format = formats.FORMATS["nvfp4"]
+    data = random_blocks(format, n, k)
+    got = formats.dequantize(format, formats.pack_blocks(format, data, k), n, k)
+    np.testing.assert_array_equal(got, expected(format, data))
+
+
+@pytest.mark.skipif(not hasattr(GGMLQuantizationType, "Q1_0"), reason="gguf-py knows no Q1_0")
+def test_q1_0_keeps_its_values() -> None:
+    n, k = 37, 512
+    data = random_signs(n, k)
+    format = formats.gguf_format("Q1_0")
+    assert format is formats.find_format("affine2_128h")
+    got = formats.dequantize(format, formats.pack_blocks(format, data, k), n, k)
+    np.testing.assert_array_equal(got, block_values(data, GGMLQuantizationType.Q1_0))
+
+
+@pytest.mark.parametrize("kind", ["NVFP4", "Q1_0"])
+def test_rows_of_half_a_block_are_refused(kind) -> None:
+    format = formats.gguf_format(kind)
+    with pytest.raises(
+        ValueError, match=r"k is 32, expected a multiple of (64 for nvfp4|128 for aff)"
+    ):
+        formats.pack_blocks(format, np.zeros((1, 18), np.uint8), 32)
 
 
 Q4_K, Q4_1 = formats.FORMATS["q4_k"], formats.FORMATS["q4_1"]

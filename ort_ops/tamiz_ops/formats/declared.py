@@ -6,7 +6,8 @@ inputs with a small integer scale for each 32 or 16 of them.
 
     w = scale * value + minimum            value = quant - offset, or codebook[quant]
 
-where, in a super-block, scale = d * s and minimum = -dmin * m, with integers s and m.
+where, in a super-block, scale = d * s and minimum = -dmin * m, with integers s and m; of nvfp4 s is
+a number of 8 bits with an exponent.
 
 A `Grid` has a codebook of vectors: one quant stands for 4 or 8 inputs.
 """
@@ -34,6 +35,7 @@ class Scales(enum.Enum):
     SIGNED_BYTE = ("signed byte", 8)
     FOUR = ("four", 4)  #: unsigned
     ODD = ("odd", 4)  #: t, of s = 2 t + 1
+    SMALL_FLOAT = ("e4m3", 8)  #: of 4 bits of exponent and 3 of mantissa, without a sign
     NONE = ("none", 0)  #: d alone
     FLOAT = ("float", 0)  #: the elements are floats, nothing scales them
     AFFINE = ("affine", 0)  #: of whole blocks of inputs, after all quants of a tile; see `Affine`
@@ -236,6 +238,16 @@ _ALL: tuple[Format, ...] = (
         work=1.1,
     ),
     Format("tq2_0", (2,), Scales.NONE, SUPER_BLOCK, SUPER_BLOCK, offset=1, gguf="TQ2_0", work=0.9),
+    Format(
+        "nvfp4",
+        (4,),
+        Scales.SMALL_FLOAT,
+        16,
+        SUPER_BLOCK,
+        codebook=_MICROSCALING,
+        gguf="NVFP4",
+        work=1.2,
+    ),
     Format("f16", (16,), Scales.FLOAT, gguf="F16", work=2.5),
     Format("bf16", (16,), Scales.FLOAT, gguf="BF16", work=2.5),
     _grid("iq1_s", 32, 8, 11, 4, unit=1 / 8, signs=False, work=5.1),
@@ -249,6 +261,9 @@ _ALL: tuple[Format, ...] = (
 
 #: Every format by name.
 FORMATS = {format.name: format for format in _ALL}
+
+#: The affine format that holds the values of Q1_0.
+_OF_SIGNS = "affine2_128h"
 
 #: affine, bits, _, inputs that share a scale, h for scales of fp16, z or f for zero points.
 _AFFINE = re.compile(r"affine([248])_(16|32|64|128|256|512|1024|row)(h?)([zf]?)")
@@ -319,7 +334,7 @@ def affine_format(
 
 def gguf_format(type_name: str) -> Format | None:
     """The format that holds GGUF tensors of a type such as "Q4_K"; None where there is none."""
-    return _OF_GGUF.get(type_name)
+    return _affine(_OF_SIGNS) if type_name == "Q1_0" else _OF_GGUF.get(type_name)
 
 
 def int_format(bits: int, scale_bits: int = 16) -> Format:

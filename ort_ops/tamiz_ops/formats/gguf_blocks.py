@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from tamiz_ops.formats.declared import SUPER_BLOCK, Format
 from tamiz_ops.formats.grid_blocks import GRID_BLOCKS
-from tamiz_ops.formats.parts import Parts
+from tamiz_ops.formats.parts import Parts, pad_columns
+from tamiz_ops.formats.scaled_blocks import SCALED_BLOCKS
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -30,6 +31,8 @@ def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
     Raises:
         ValueError: The bytes have another shape or type, or `k` is no multiple.
     """
+    if format.name in SCALED_BLOCKS:
+        return _read_scaled(format, data, k)
     if format.gguf is None:
         raise ValueError(f"format {format.name} holds no GGUF type, expected q4_k or the like")
     if format.is_float:
@@ -43,8 +46,26 @@ def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
     else:
         block_bytes, read = format.block_bytes, _READERS[format.name]
     _check_rows(data, format.blocks(k) * block_bytes)
-    parts = read(np.ascontiguousarray(data).reshape(-1, block_bytes))
-    n = len(data)
+    return _by_output(read(np.ascontiguousarray(data).reshape(-1, block_bytes)), len(data))
+
+
+def _read_scaled(format: Format, data: Bytes, k: int) -> Parts:
+    """Rows of blocks that are shorter than the format's."""
+    inputs, block_bytes, read = SCALED_BLOCKS[format.name]
+    if k < 1 or k % inputs:
+        raise ValueError(f"k is {k}, expected a multiple of {inputs} for {format.name}")
+    _check_rows(data, k // inputs * block_bytes)
+    parts = _by_output(read(np.ascontiguousarray(data).reshape(-1, block_bytes)), len(data))
+    if format.block != SUPER_BLOCK:
+        return parts
+    assert parts.scales is not None
+    scales = pad_columns(parts.scales, SUPER_BLOCK // format.group)
+    # A codebook has doubled numbers.
+    return Parts(parts.quants, scales, d=np.full((len(data), format.blocks(k)), 0.5, np.float16))
+
+
+def _by_output(parts: Parts, n: int) -> Parts:
+    """Parts by block as those of n outputs."""
     others = (parts.scales, parts.minima, parts.d, parts.dmin)
     rows = (None if array is None else array.reshape(n, -1) for array in others)
     return Parts(parts.quants.reshape(n, -1), *rows)

@@ -195,7 +195,7 @@ def _small_scales(format: Format, parts: Parts) -> Array | None:
     if format.scales is Scales.FOUR:
         assert parts.minima is not None
         return scales | parts.minima << 4
-    if format.scales is Scales.SIGNED_BYTE:
+    if format.scales in (Scales.SIGNED_BYTE, Scales.SMALL_FLOAT):
         return scales
     if format.scales is Scales.ODD:
         return scales[:, ::2] | scales[:, 1::2] << 4
@@ -219,6 +219,8 @@ def _restored(
         return scales & 15, scales >> 4
     if format.scales is Scales.SIGNED_BYTE:
         return scales.view(np.int8), None
+    if format.scales is Scales.SMALL_FLOAT:
+        return scales, None
     if format.scales is Scales.ODD:
         return np.stack([scales & 15, scales >> 4], axis=2).reshape(n, -1), None
     threes = scales.reshape(n, -1, 3)

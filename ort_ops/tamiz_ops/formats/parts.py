@@ -114,6 +114,9 @@ class Parts:
         assert self.d is not None
         if scales is None:
             return self.d.astype(np.float32), None
+        if format.scales is Scales.SMALL_FLOAT:
+            assert self.scales is not None
+            scales = small_floats(self.scales)
         if format.scales is Scales.SIX_SIGNED:
             scales -= np.float32(SIGN)
         if isinstance(format, Grid):
@@ -123,6 +126,14 @@ class Parts:
             assert self.dmin is not None
             minima *= -_spread(self.dmin, format)
         return scales, minima
+
+
+def small_floats(bits: Array) -> Floats:
+    """(1 + m / 8) 2^(e - 7) of bytes of 4 bits e and 3 bits m; of e = 0 m 2^-9."""
+    exponent, mantissa = (bits >> 3 & 15).astype(np.int32), (bits & 7).astype(np.float32)
+    normal = np.ldexp(8 + mantissa, exponent - 10)
+    found: Floats = np.where(exponent > 0, normal, np.ldexp(mantissa, -9)).astype(np.float32)
+    return found
 
 
 def pad_columns(rows: Array, multiple: int, value: int = 0) -> Array:

@@ -236,6 +236,8 @@ inline void multiply_planes(const MultiplyArgs& a, const ByteRows& x) {
       return multiply_bytes<Planar<Format::iq3_xxs>>(a, x);
     case Format::iq3_s:
       return multiply_bytes<Planar<Format::iq3_s>>(a, x);
+    case Format::nvfp4:
+      return multiply_bytes<Planar<Format::nvfp4>>(a, x);
     default:
       return;  // integers; f16 and bf16 have no quants
   }

@@ -120,6 +120,8 @@ void multiply_format(const MultiplyArgs& a) {
       return multiply_packed<Planar<Format::iq3_xxs>>(a);
     case Format::iq3_s:
       return multiply_packed<Planar<Format::iq3_s>>(a);
+    case Format::nvfp4:
+      return multiply_packed<Planar<Format::nvfp4>>(a);
     case Format::f16:
       return multiply_numbers<Format::f16>(a);
     case Format::bf16:

@@ -18,7 +18,8 @@
 // Small scales, byte o of each vector: 4 bits: s | m << 4, a vector for every 16 inputs; 8 bits: s,
 // likewise; 6 bits: three vectors hold four numbers, three in the low 6 bits, the fourth in the
 // high 2 bits of the three; first all s, then all m; odd: s = 2 t + 1, t of part i in bits 0 .. 3
-// and of part i + 1 in bits 4 .. 7, a vector for every two parts.
+// and of part i + 1 in bits 4 .. 7, a vector for every two parts; small_float: s is a number of 3
+// bits of mantissa below 4 bits of exponent (e4m3 without a sign), a vector for every part.
 //
 // A group with a codebook of vectors has no planes, but the numbers of its vectors: the lowest 8
 // bits, 16 bytes for each vector; the bits above, fields of byte o of vectors of 16 bytes, lowest
@@ -62,10 +63,22 @@ enum class Format : int {
   iq2_s,
   iq3_xxs,
   iq3_s,
+  nvfp4,
   count
 };
 
-enum class Scales { half, exponent, four, six, six_signed, signed_byte, odd, none, number };
+enum class Scales {
+  half,
+  exponent,
+  four,
+  six,
+  six_signed,
+  signed_byte,
+  odd,
+  small_float,
+  none,
+  number
+};
 
 struct FormatSpec {
   const char* name;
@@ -90,7 +103,8 @@ struct FormatSpec {
     const int64_t numbers = 8 * parts() * (minimum ? 2 : 1);
     if (scales == Scales::four || scales == Scales::odd) return numbers / 2;
     if (scales == Scales::none) return 0;
-    return scales == Scales::signed_byte ? numbers : numbers * 3 / 4;
+    const bool bytes = scales == Scales::signed_byte || scales == Scales::small_float;
+    return bytes ? numbers : numbers * 3 / 4;
   }
   constexpr int64_t halves_at() const { return small_scales() * kTile; }
   /// Where the planes of a super-block begin.
@@ -136,6 +150,7 @@ constexpr FormatSpec kFormats[] = {
     {"iq2_s", 0, 0, Scales::odd, 16, 0, nullptr, false, &kIq2S},
     {"iq3_xxs", 0, 0, Scales::odd, 32, 0, nullptr, false, &kIq3Xxs},
     {"iq3_s", 0, 0, Scales::odd, 32, 0, nullptr, false, &kIq3S},
+    {"nvfp4", 4, 0, Scales::small_float, 16, 0, kMicroscaling, false},
 };
 static_assert(sizeof(kFormats) / sizeof(kFormats[0]) == static_cast<size_t>(Format::count), "");
 
@@ -167,6 +182,13 @@ static inline int six_bits(const uint8_t* small, int64_t i, int64_t o) {
   return three[0] >> 6 | three[kTile] >> 6 << 2 | three[2 * kTile] >> 6 << 4;
 }
 
+/// (1 + m / 8) 2^(e - 7) of bits e m; of e = 0 m 2^-9.
+static inline float small_float(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+  return exponent ? ldexpf(static_cast<float>(8 + mantissa), exponent - 10)
+                  : ldexpf(static_cast<float>(mantissa), -9);
+}
+
 struct Factors {
   float scale, minimum;
 };
@@ -188,6 +210,7 @@ static inline Factors format_factors(const FormatSpec& f, const uint8_t* tile, i
     const int both = block[kTile * (i / 2) + o];
     return {d * f.grid->unit * static_cast<float>(2 * (both >> i % 2 * 4 & 15) + 1), 0.0f};
   }
+  if (f.scales == Scales::small_float) return {d * small_float(block[kTile * i + o]), 0.0f};
   if (f.scales == Scales::signed_byte) {
     return {d * static_cast<float>(static_cast<int8_t>(block[kTile * i + o])), 0.0f};
   }

@@ -36,6 +36,9 @@ class FloatScales {
           const int8_t* const signed_bytes = reinterpret_cast<const int8_t*>(small + kTile * i);
           store(to + i * kStep, bytes_to_float(signed_bytes) * d);
         }
+      } else if constexpr (kSpec.scales == Scales::small_float) {
+        for (int i = 0; i < kNumbers; ++i)
+          store(to + i * kStep, small_floats(small + kTile * i) * d);
       } else if constexpr (kSpec.scales == Scales::odd) {
         read_odds(small, d * broadcast(kSpec.grid->unit), to);
       } else {
@@ -58,6 +61,15 @@ class FloatScales {
   static constexpr const FormatSpec& kSpec = spec_of(F);
   static constexpr int kNumbers = 8 * static_cast<int>(kSpec.parts());  // of scales
   static constexpr int kStep = kTile * (kSpec.minimum ? 2 : 1);         // floats of a part
+
+  /// Exponent and mantissa where floats have them: right but for an exponent of 0, where
+  /// 2^-7 (1 + m / 8) stands for m 2^-9.
+  static Vec small_floats(const uint8_t* bits) {
+    const Ints moved = ints_left<20>(wide_bytes(bits));
+    const Vec x = bits_float(ints_plus(moved, all_ints(120 << 23)));
+    const Vec below = (x - broadcast(0x1p-7f)) * broadcast(2.0f);
+    return select_le(broadcast(0x1p-6f), x, x, below);
+  }
 
   static void read_fours(const uint8_t* small, Vec d, Vec dmin, float* to) {
     for (int i = 0; i < kNumbers; ++i) {
