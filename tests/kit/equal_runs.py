@@ -10,6 +10,7 @@ import pytest
 
 from kit import tiny_gguf
 from kit.delta_nets import DELTA_NETS
+from kit.family_files import write_gguf as write_family
 from kit.gemma4 import MODELS as GEMMA_4
 from kit.gemma4 import random_gemma4
 from kit.gemma4 import write_gguf as write_gemma
@@ -125,6 +126,16 @@ def write_gemma4_moe(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     write_gemma(path, random_gemma4(**GEMMA_4["experts"] | {"window": 150}), linears)
 
 
+def write_hunyuan(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Hunyuan: norms of queries and keys behind the rotation."""
+    write_family(path, "hunyuan", linears)
+
+
+def write_mpt(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny MPT: a bias by distance in place of positions."""
+    write_family(path, "mpt", linears)
+
+
 _LLAMAS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any]]] = {
     "q4_1": (Kind.Q4_1, {}),
     "q4_0": (Kind.Q4_0, {}),
@@ -162,6 +173,8 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "gemma4": (Kind.Q8_0, {}, write_gemma4),
     "gemma4 moe": (Kind.Q8_0, {}, write_gemma4_moe),
     "gemma4 moe kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma4_moe),
+    "hunyuan kv-int8": (Kind.F16, {"kv-int8": {}}, write_hunyuan),
+    "mpt kv-int8": (Kind.F16, {"kv-int8": {}}, write_mpt),
     "deepseek": (Kind.Q8_0, {}, write_deepseek),
     "minicpm3": (Kind.Q4_1, {}, write_minicpm3),
     "bitnet": (Kind.TQ2_0, {}, write_bitnet),
