@@ -24,7 +24,7 @@ from tamiz_exporters.decoder_config import (
 from tamiz_exporters.decoder_weights import DecoderWeights, Names, tensor_with
 from tamiz_exporters.delta_fields import gguf_attending, gguf_delta_net
 from tamiz_exporters.expert_fields import gguf_experts
-from tamiz_exporters.expert_weights import GATE, ExpertNames
+from tamiz_exporters.expert_weights import ExpertNames
 from tamiz_exporters.gemma_fields import gguf_heads, sharing
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
@@ -34,12 +34,7 @@ from tamiz_exporters.latent_fields import MINICPM, depth_scales, gguf_latent
 from tamiz_exporters.latent_weights import GGUF_LATENTS
 from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf_width
 from tamiz_exporters.mamba_weights import GGUF_MAMBA
-from tamiz_exporters.mixture_traits import (
-    GGUF_BESIDE,
-    GGUF_BESIDE_FUSED,
-    GGUF_EXPERTS,
-    GGUF_UNGATED,
-)
+from tamiz_exporters.mixture_traits import gguf_expert_names
 from tamiz_exporters.rotary_norms import check_rotations
 from tamiz_exporters.stream_fields import gguf_shared, gguf_streams
 from tamiz_exporters.stream_weights import GGUF_STREAMS
@@ -193,10 +188,7 @@ class GgufModel:
         mixture = self.traits.mixture
         if mixture is None or self.config.experts is None:
             return None
-        if mixture.beside:
-            fused = f"blk.0.{GGUF_BESIDE_FUSED.parts[GATE]}.weight" in self.file.tensors
-            return GGUF_BESIDE_FUSED if fused else GGUF_BESIDE
-        return GGUF_EXPERTS if GATE in mixture.names.parts else GGUF_UNGATED
+        return gguf_expert_names(mixture, self.file.tensors)
 
     def _widths(self, layers: tuple[Mixer, ...]) -> list[int]:
         """Width of the feed-forward block of each layer."""

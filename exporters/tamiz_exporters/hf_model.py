@@ -26,6 +26,7 @@ from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.expert_source import ExpertSource
 from tamiz_exporters.expert_weights import DOWN, ExpertNames
 from tamiz_exporters.gemma_fields import hf_input_width, hf_wide_heads
+from tamiz_exporters.hf_checks import check_biases
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_layers import attending, bidirectional, mixers, widths, windows
 from tamiz_exporters.hf_rope import HfRope
@@ -59,12 +60,6 @@ _ROTARY = r".*\.(rotary_emb\.inv_freq|attn\.(masked_)?bias)"
 _HEAD, _SCORE = "lm_head.weight", "score.weight"
 _MOST_LAYERS = 10_000
 _PARALLEL = "use_parallel_residual"
-#: Flags of biases, and a projection that has one then.
-_BIASES = (
-    ("attention_bias", "self_attn.q_proj"),
-    ("mlp_bias", "mlp.up_proj"),
-    ("use_bias", "self_attn.q_proj"),
-)
 
 
 class HfModel:
@@ -103,7 +98,8 @@ class HfModel:
             kv_heads, head_dim = self._head_sizes(heads)
         else:
             kv_heads, head_dim = 1, latent.cached
-        self._check_biases()
+        layer = f"{self._prefix}{self._traits.layers}.0."
+        check_biases(of, self._traits, self.folder.tensors, layer)
         wide = self._wide_heads(heads, Heads(kv_heads, head_dim))
         rotary = latent.rope if latent else wide.size if wide else head_dim
         self._rope = HfRope(of, self._traits, rotary, head_dim if wide else 0)
@@ -336,17 +332,6 @@ class HfModel:
         """Refuses a model whose weight of a layer has another number of rows."""
         name = f"{self._prefix}{self._traits.layers}.{weight}.weight"
         find_tensor(self.folder, name, (rows, self._hidden))
-
-    def _check_biases(self) -> None:
-        """Refuses biases that the configuration denies: transformers leaves them out."""
-        layer = f"{self._prefix}{self._traits.layers}.0."
-        for key, part in _BIASES:
-            if self._of.flag(key) is False and f"{layer}{part}.bias" in self.folder.tensors:
-                self._of.reject(key, False, f"true, as {layer}{part} has a bias")
-        norm = self._traits.own_names.get("self_attn.q_norm", "self_attn.q_norm")
-        has_norm, key = f"{layer}{norm}.weight" in self.folder.tensors, "use_qk_norm"
-        if key in self._of.values and self._of.flag(key) is not has_norm:
-            self._of.reject(key, not has_norm, f"{str(has_norm).lower()}, as {layer}self_attn")
 
     def _activation(self, given: str | None) -> str:
         key, own = "hidden_activation", self._traits.activation_key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from tamiz_exporters.expert_weights import DOWN, GATE, UP, ExpertNames
@@ -123,6 +124,16 @@ GGUF_UNGATED = replace(
     parts={part: GGUF_EXPERTS.parts[part] for part in (UP, DOWN)},
     shared={part: GGUF_EXPERTS.shared[part] for part in (UP, DOWN)},
 )
+
+
+def gguf_expert_names(traits: MixtureTraits, tensors: Container[str]) -> ExpertNames:
+    """Names of experts' weights in a GGUF with such tensors."""
+    if traits.beside:
+        fused = f"blk.0.{GGUF_BESIDE_FUSED.parts[GATE]}.weight" in tensors
+        return GGUF_BESIDE_FUSED if fused else GGUF_BESIDE
+    return GGUF_EXPERTS if GATE in traits.names.parts else GGUF_UNGATED
+
+
 NEMOTRON = MixtureTraits(
     ExpertNames(
         "mixer.gate",
