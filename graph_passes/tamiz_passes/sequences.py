@@ -2,9 +2,9 @@
 
 The graph gets an input `sequences` (int64 ``[segments, 2 + pages]``) with no segments by default,
 so a caller that does not know it sees no change. The op `Attention` describes it; what chooses
-outputs in decode steps takes it, too, and so do `ShortConv`, `GatedDeltaNet` and `Mamba2`. Where
-there are segments, the last two also need the input `slots` (int64 ``[segments]``), which is
-connected where there is such a node. All other nodes work row by row.
+outputs in decode steps takes it, too, and so do `ShortConv`, `GatedDeltaNet`, `Mamba2` and
+`SelectiveScan`. Where there are segments, the last three also need the input `slots` (int64
+``[segments]``), which is connected where there is such a node. All other nodes work row by row.
 """
 
 from __future__ import annotations

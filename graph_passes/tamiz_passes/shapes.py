@@ -28,7 +28,7 @@ _LIKE_FIRST = (
     *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding", "GatedRelativePositionBias"),
     *("MultiHeadAttention", "GemmaRotaryEmbedding", "BiasAdd", "NhwcMaxPool"),
 )
-_OWN_LIKE_FIRST = ("RMSNorm", "LayerNorm", "Sum", "SwiGLU", "ShortConv", "TextAttention")
+_OWN_LIKE_FIRST = ("RMSNorm", "LayerNorm", "Sum", "SwiGLU", "SelectiveScan", "TextAttention")
 #: Norms that give their input's sum with a residual as fourth output.
 _SKIP_NORMS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 #: Ops of the standard domain that only ONNX Runtime knows.
@@ -132,6 +132,7 @@ def _schemas() -> Sequence[OpSchema]:
         *(_schema(name, DOMAIN, _like_first) for name in _OWN_LIKE_FIRST),
         _schema("GatedDeltaNet", DOMAIN, _like_second),
         _schema("Mamba2", DOMAIN, _mamba2),
+        _schema("ShortConv", DOMAIN, _like_third),
         *(_schema(name, DOMAIN, _rows_of_n) for name in ("BlockMatMul", "ChannelMatMul")),
         _schema("Attention", DOMAIN, _attention),
         _schema("ExpertMatMul", DOMAIN, _expert_matmul),
@@ -173,6 +174,12 @@ def _like_second(context: Any) -> None:
     second = context.get_input_type(1)
     if second is not None:
         context.set_output_type(0, second)
+
+
+def _like_third(context: Any) -> None:
+    third = context.get_input_type(2)
+    if third is not None:
+        context.set_output_type(0, third)
 
 
 def _mamba2(context: Any) -> None:

@@ -1,4 +1,4 @@
-"""A gated short convolution over time in NumPy and float64."""
+"""A short convolution over time in NumPy and float64."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ Array = npt.NDArray[Any]
 
 
 def short_conv(
-    b: Array,
-    c: Array,
+    b: Array | None,
+    c: Array | None,
     x: Array,
     weight: Array,
     past: Array,
     attention_mask: Array,
     sequences: Array | None = None,
+    bias: Array | None = None,
+    *,
+    silu: int = 0,
 ) -> list[Array]:
-    """u_t = b_t x_t; y_t = c_t (w_0 u_(t - taps + 1) + ... + w_(taps - 1) u_t). [y, present].
+    """u_t = b_t x_t; y_t = c_t f(bias + w_0 u_(t - taps + 1) + ... + w_(taps - 1) u_t).
 
+    f is silu, or nothing. Without them b and c are 1, and bias is 0. [y, present].
     The row of token t in `past` is t mod rows; in a page of `sequences`, t mod 64 mod rows.
     """
     taps, rows = len(weight), past.shape[1]
     present = past.astype(np.float64)
-    u = b.astype(np.float64) * x
+    u = x.astype(np.float64) if b is None else b.astype(np.float64) * x
     if sequences is None or not len(sequences):
         u = np.where(attention_mask[:, -x.shape[1] :, None] != 0, u, 0)
     y = np.zeros_like(u)
@@ -42,7 +46,9 @@ def short_conv(
                 elif before >= 0:
                     y[at] += weight[tap] * present[_place(row, before, rows, pages)]
             present[_place(row, token, rows, pages)] = u[at]
-    return [c * y, present]
+    y = y if bias is None else y + bias
+    y = y / (1 + np.exp(-y)) if silu else y
+    return [y if c is None else c * y, present]
 
 
 def _segments(

@@ -24,6 +24,7 @@ from tamiz_ops.mask_reference import kwta_mask, sign_mask, zero_mask
 from tamiz_ops.masked import masked
 from tamiz_ops.program import read_program
 from tamiz_ops.recurrence_reference import gated_delta_net
+from tamiz_ops.scan_reference import selective_scan
 from tamiz_ops.seedlm import unpack_seedlm
 from tamiz_ops.signs import dequantize_signs
 from tamiz_ops.ternary_reference import popcount_matmul, ternary_matmul
@@ -356,6 +357,7 @@ _OPS: dict[str, Any] = {
     "ShortConv": short_conv,
     "GatedDeltaNet": gated_delta_net,
     "Mamba2": mamba2,
+    "SelectiveScan": selective_scan,
     "LastPositions": last_positions,
     "Fused": fused,
     "ProcSparseMatMul": proc_sparse_matmul,

@@ -13,9 +13,9 @@ without a copy of it. Where sequences lie in pages of 64 tokens it is ``[pages, 
 token t of a page has the row t mod rows of that page.
 
 A state of a recurrence, ``past_delta.N`` or ``past_mamba.N``, is ``[batch, …]`` of fixed size, too,
-and can forget `SPARE` tokens: the ops `GatedDeltaNet` and `Mamba2` say how. Where sequences lie in
-pages it is ``[slots, …]``, and the input ``slots`` says which slot each segment of ``sequences``
-belongs to.
+and can forget `SPARE` tokens: the ops `GatedDeltaNet`, `Mamba2` and `SelectiveScan` say how. Where
+sequences lie in pages it is ``[slots, …]``, and the input ``slots`` says which slot each segment of
+``sequences`` belongs to.
 """
 
 from __future__ import annotations

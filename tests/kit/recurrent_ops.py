@@ -12,6 +12,7 @@ from tamiz_ops import reference
 from tamiz_ops.cache_rows import PAGE
 from tamiz_ops.mamba_reference import Mamba2Sizes
 from tamiz_ops.recurrence_reference import DeltaNetSizes
+from tamiz_ops.scan_reference import ScanSizes
 
 Array = np.ndarray[Any, Any]
 SLOTS = 5
@@ -116,6 +117,26 @@ class Mamba2Case(RecurrentCase):
             weights,
             (sizes.parts, sizes.layout.size),
             {"groups": sizes.groups, "epsilon": 1e-5},
+        )
+
+
+class ScanCase(RecurrentCase):
+    """Of `SelectiveScan`."""
+
+    op = "SelectiveScan"
+    SIZES = ScanSizes(channels=85, d_state=5)
+
+    def __init__(
+        self, tokens: int, batch: int = 1, sizes: ScanSizes = SIZES, seed: int = 0
+    ) -> None:
+        random, constants = np.random.default_rng(seed), np.random.default_rng(79)
+        channels, d_state = sizes.channels, sizes.d_state
+        widths = (channels, channels, d_state, d_state, channels)
+        super().__init__(
+            [draw(random, batch, tokens, width) for width in widths],
+            [-np.exp(draw(constants, d_state, channels)), draw(constants, channels)],
+            (sizes.parts, sizes.layout.size),
+            {},
         )
 
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 import tamiz_ops
 from kit.recurrent_cases import in_cuts, side_by_side
-from kit.recurrent_ops import SLOTS, DeltaCase, Mamba2Case, RecurrentCase, in_slots
+from kit.recurrent_ops import SLOTS, DeltaCase, Mamba2Case, RecurrentCase, ScanCase, in_slots
 from tamiz_ops.cache_rows import PAGE
 from tamiz_ops.recurrent_layout import BLOCK
 
+Make = type[DeltaCase] | type[Mamba2Case] | type[ScanCase]
 ISAS = tamiz_ops.cpu()["isas"]
-CASES: list[type[DeltaCase] | type[Mamba2Case]] = [DeltaCase, Mamba2Case]
+CASES: list[Make] = [DeltaCase, Mamba2Case, ScanCase]
 of_each_op = pytest.mark.parametrize("make", CASES, ids=[case.op for case in CASES])
 
-Make = type[DeltaCase] | type[Mamba2Case]
 drawn = st.sampled_from(CASES)
 
 

@@ -12,6 +12,7 @@
 #include "kernels/products/bytes.h"
 #include "kernels/products/matmul.h"
 #include "kernels/recurrence/delta_net.h"
+#include "kernels/recurrence/selective_scan.h"
 #include "kernels/recurrence/state_space.h"
 #include "kernels/selection/select.h"
 #include "kernels/selection/shortlist.h"
@@ -45,6 +46,7 @@ struct Kernels {
   ShortConvKernels short_conv;
   DeltaNetKernels delta_net;
   StateSpaceKernels state_space;
+  ScanKernels scan;
 };
 
 }  // namespace tamiz

@@ -12,6 +12,7 @@
 #include "kernels/products/matmul-inl.h"
 #include "kernels/products/wide-inl.h"
 #include "kernels/recurrence/delta_net-inl.h"
+#include "kernels/recurrence/selective_scan-inl.h"
 #include "kernels/recurrence/state_space-inl.h"
 #include "kernels/selection/select-inl.h"
 #include "kernels/selection/shortlist-inl.h"
@@ -61,6 +62,7 @@ constexpr Kernels table(const char* isa, const ByteKernels* bytes) {
       short_conv_kernels,
       delta_net_kernels,
       state_space_kernels,
+      scan_kernels,
   };
 }
 

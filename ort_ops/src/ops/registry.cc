@@ -28,6 +28,7 @@
 #include "ops/products/ternary_matmul.h"
 #include "ops/recurrence/gated_delta_net.h"
 #include "ops/recurrence/mamba2.h"
+#include "ops/recurrence/selective_scan.h"
 
 namespace tamiz {
 
@@ -49,6 +50,7 @@ const std::vector<OpSpec>& op_specs() {
       short_conv_spec(),
       gated_delta_net_spec(),
       mamba2_spec(),
+      selective_scan_spec(),
       last_positions_spec(),
       head_shortlist_spec(),
       proc_sparse_matmul_spec(),

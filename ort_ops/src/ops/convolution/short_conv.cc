@@ -1,6 +1,8 @@
-// Gated short convolution over time as one stage, with what it keeps of a sequence.
+// Short convolution over time as one stage, with gates or without, and what it keeps of a sequence.
 //
-//   u_t = b_t x_t,  y_t = c_t sum_j w_j u_(t - taps + 1 + j)        u_t = 0 before the first token
+//   u_t = b_t x_t,  y_t = c_t f(bias + sum_j w_j u_(t - taps + 1 + j))
+//
+// with u_t = 0 before the first token, and f(s) = s or silu(s).
 //
 // The state holds u of the last tokens: that of token t lies at row t mod rows of its sequence, and
 // where `sequences` has pages, at row (t mod 64) mod rows of its page. So a sequence forgets its
@@ -22,9 +24,9 @@ namespace tamiz {
 namespace {
 
 #define SHORT_CONV_INPUTS(PORT)                                                                    \
-  PORT(b, float32, required, "[batch, sequence, width]: gate of the input")                        \
-  PORT(c, float32, required, "the shape of b: gate of the output")                                 \
-  PORT(x, float32, required, "the shape of b")                                                     \
+  PORT(b, float32, optional, "the shape of x: gate of the input; omitted: 1")                      \
+  PORT(c, float32, optional, "the shape of x: gate of the output; omitted: 1")                     \
+  PORT(x, float32, required, "[batch, sequence, width]")                                           \
   PORT(weight, float32, required, "[taps, width], the oldest token first")                         \
   PORT(past, float32, required,                                                                    \
        "[batch, rows, width], rows at least taps: u of the last tokens, that of token t at row t " \
@@ -33,9 +35,10 @@ namespace {
        "[batch, past and new tokens]: u is 0 at tokens where it is 0")                             \
   PORT(sequences, int64, optional,                                                                 \
        "as Attention takes it; past and present are then the same memory, and attention_mask is "  \
-       "not read")
-#define SHORT_CONV_OUTPUTS(PORT)                         \
-  PORT(y, float32, required, "[batch, sequence, width]") \
+       "not read")                                                                                 \
+  PORT(bias, float32, optional, "[width], added to the sum; omitted: 0")
+#define SHORT_CONV_OUTPUTS(PORT)               \
+  PORT(y, float32, required, "the shape of x") \
   PORT(present, float32, required, "the shape of past; may be its memory")
 TAMIZ_PORTS(ShortConvInput, SHORT_CONV_INPUTS);
 TAMIZ_PORTS(ShortConvOutput, SHORT_CONV_OUTPUTS);
@@ -49,7 +52,8 @@ constexpr int64_t kMostTaps = 16;
 
 class ShortConv : public Stage {
  public:
-  ShortConv(const Attributes&, const Kernels& kernels) : kernels_(kernels.short_conv) {}
+  ShortConv(const Attributes& attributes, const Kernels& kernels)
+      : silu_(attributes.ints.at("silu") != 0), kernels_(kernels.short_conv) {}
 
   void infer(Ports inputs, Ports outputs) const override;
   void prepare(const Call& call) const override;
@@ -64,24 +68,27 @@ class ShortConv : public Stage {
   static int64_t channels(const Call& call);
   void run_segment(const Call& call, const Segment& segment, int64_t begin, int64_t count) const;
 
+  const bool silu_;
   const ShortConvKernels& kernels_;
 };
 
 void ShortConv::infer(Ports inputs, Ports outputs) const {
-  expect_rank("b", inputs[In::b], 3, "batch, sequence, width");
+  expect_rank("x", inputs[In::x], 3, "batch, sequence, width");
   expect_rank("weight", inputs[In::weight], 2, "taps, width");
   expect_rank("past", inputs[In::past], 3, "batch, rows, width");
   expect_rank("attention_mask", inputs[In::attention_mask], 2, "batch, past and new tokens");
-  const int64_t batch = inputs[In::b].shape.dims[0], tokens = inputs[In::b].shape.dims[1];
+  const int64_t batch = inputs[In::x].shape.dims[0], tokens = inputs[In::x].shape.dims[1];
   const int64_t taps = inputs[In::weight].shape.dims[0], wide = inputs[In::weight].shape.dims[1];
   if (taps < 1 || taps > kMostTaps) {
     throw Error("weight has " + std::to_string(taps) + " taps, expected 1 to " +
                 std::to_string(kMostTaps));
   }
   const Shape y = {3, {batch, tokens, wide}};
-  expect_shape("b", inputs[In::b], y, "batch, sequence, columns of weight");
-  expect_shape("c", inputs[In::c], y, "the shape of b");
-  expect_shape("x", inputs[In::x], y, "the shape of b");
+  expect_shape("x", inputs[In::x], y, "batch, sequence, columns of weight");
+  if (const Tensor& b = inputs[In::b]) expect_shape("b", b, y, "the shape of x");
+  if (const Tensor& c = inputs[In::c]) expect_shape("c", c, y, "the shape of x");
+  if (const Tensor& bias = inputs[In::bias])
+    expect_shape("bias", bias, Shape{1, {wide}}, "columns of weight");
   const int64_t rows = inputs[In::past].shape.dims[1];
   if (rows < taps || rows > kPageKeys) {
     throw Error("past has " + std::to_string(rows) + " rows, expected at least the " +
@@ -90,10 +97,10 @@ void ShortConv::infer(Ports inputs, Ports outputs) const {
   const CacheShape shape = shape_of(inputs);
   const int64_t states = in_pages(inputs[In::sequences]) ? inputs[In::past].shape.dims[0] : batch;
   expect_shape("past", inputs[In::past], Shape{3, {states, rows, wide}},
-               "batch of b, rows, columns of weight");
+               "batch of x, rows, columns of weight");
   if (!in_pages(inputs[In::sequences])) {
     expect_shape("attention_mask", inputs[In::attention_mask], Shape{2, {batch, shape.keys}},
-                 "the batch of b");
+                 "the batch of x");
     if (shape.past < 0) {
       throw Error("attention_mask has " + std::to_string(shape.keys) +
                   " columns, expected at least the sequence length " + std::to_string(tokens));
@@ -105,8 +112,8 @@ void ShortConv::infer(Ports inputs, Ports outputs) const {
 
 CacheShape ShortConv::shape_of(Ports inputs) {
   CacheShape s = {};
-  s.batch = inputs[In::b].shape.dims[0];
-  s.tokens = inputs[In::b].shape.dims[1];
+  s.batch = inputs[In::x].shape.dims[0];
+  s.tokens = inputs[In::x].shape.dims[1];
   s.group = 1;
   if (in_pages(inputs[In::sequences])) {
     s.keys = check_sequences(inputs[In::sequences], s.batch, s.tokens,
@@ -119,8 +126,8 @@ CacheShape ShortConv::shape_of(Ports inputs) {
 }
 
 int64_t ShortConv::channels(const Call& call) {
-  const int64_t* b = call.inputs[In::b].shape.dims;
-  const int64_t tokens = std::max<int64_t>(1, b[0] * b[1]);
+  const int64_t* x = call.inputs[In::x].shape.dims;
+  const int64_t tokens = std::max<int64_t>(1, x[0] * x[1]);
   return std::max<int64_t>(4, divide_up(kTaskElements, tokens * kLine)) * kLine;
 }
 
@@ -156,6 +163,7 @@ void ShortConv::run_segment(const Call& call, const Segment& segment, int64_t be
     return state + (page * rows + row) * wide;
   };
   const Tensor& mask = call.inputs[In::attention_mask];
+  const Tensor &b = call.inputs[In::b], &c = call.inputs[In::c], &bias = call.inputs[In::bias];
   const float* earlier[kMostTaps];
   ShortConvArgs a = {};
   a.taps = call.inputs[In::weight].shape.dims[0];
@@ -163,6 +171,8 @@ void ShortConv::run_segment(const Call& call, const Segment& segment, int64_t be
   a.stride = wide;
   a.count = count;
   a.earlier = earlier;
+  a.bias = bias ? bias.as<float>() + begin : nullptr;
+  a.silu = silu_;
   for (int64_t i = 0; i < segment.tokens; ++i) {
     const int64_t token = segment.past + i;
     for (int64_t tap = 0; tap < a.taps - 1; ++tap) {
@@ -170,8 +180,8 @@ void ShortConv::run_segment(const Call& call, const Segment& segment, int64_t be
       earlier[tap] = before < 0 ? nullptr : kept(before);
     }
     const int64_t at = (segment.first + i) * wide + begin;
-    a.b = call.inputs[In::b].as<float>() + at;
-    a.c = call.inputs[In::c].as<float>() + at;
+    a.b = b ? b.as<float>() + at : nullptr;
+    a.c = c ? c.as<float>() + at : nullptr;
     a.x = call.inputs[In::x].as<float>() + at;
     a.u = kept(token);
     a.y = call.outputs[Out::y].as<float>() + at;
@@ -189,14 +199,15 @@ std::unique_ptr<Stage> make(const Attributes& attributes, const Kernels& kernels
 const OpSpec& short_conv_spec() {
   static const OpSpec spec = {
       "ShortConv",
-      "Gated causal convolution over time, each channel alone: u_t = b_t x_t, y_t = c_t sum_j "
-      "w_j u_(t - taps + 1 + j), and u_t = 0 before the first token. What it keeps of a sequence "
-      "is u of the last tokens, zeros at the start. The last rows - taps + 1 tokens can be "
-      "forgotten: a run that begins at an earlier token reads the rows that it needs.",
+      "Causal convolution over time, each channel alone: u_t = b_t x_t, y_t = c_t f(bias + sum_j "
+      "w_j u_(t - taps + 1 + j)), f(s) = s or silu(s), and u_t = 0 before the first token. What it "
+      "keeps of a sequence is u of the last tokens, zeros at the start. The last rows - taps + 1 "
+      "tokens can be forgotten: a run that begins at an earlier token reads the rows that it "
+      "needs.",
       In::specs(),
       Out::specs(),
       false,
-      {},
+      {{"silu", AttributeSpec::Kind::integer, false, 0, "1: f is silu"}},
       {},
       make};
   return spec;
