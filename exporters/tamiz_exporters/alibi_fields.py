@@ -6,7 +6,7 @@ from tamiz_exporters.alibi import alibi_slopes
 from tamiz_exporters.architecture import Architecture
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.hf_fields import Fields
-from tamiz_exporters.source_fields import Field, no_effect, obeyed, refused, required
+from tamiz_exporters.source_fields import Field, no_effect, obeyed, obeyed_by, refused, required
 
 _BLOOM, _MPT = ("bloom",), ("mpt",)
 
@@ -14,7 +14,7 @@ ALIBI_FIELDS: dict[str, Field] = {
     "n_embed": obeyed("old name of hidden_size", only=_BLOOM),
     "seq_length": obeyed("limit of a sequence; 2048 where it is missing", only=_BLOOM),
     "apply_residual_connection_post_layernorm": refused("residuals behind norms"),
-    "d_model": obeyed("width of the residual stream", only=_MPT),
+    "d_model": obeyed_by(_MPT, "width of the residual stream"),
     "n_layers": obeyed("number of layers", only=_MPT),
     "n_heads": obeyed("number of heads", only=_MPT),
     "max_seq_len": obeyed("limit of a sequence", only=_MPT),

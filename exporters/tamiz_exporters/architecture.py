@@ -8,7 +8,7 @@ from typing import Any
 
 from tamiz_exporters.activations import SILU
 from tamiz_exporters.delta_net_weights import DeltaTraits
-from tamiz_exporters.mamba_traits import MambaTraits
+from tamiz_exporters.mamba_traits import StateSpaceTraits
 from tamiz_exporters.mixture_traits import MixtureTraits
 
 #: A layer's weights: their names in the graph, which are those of most in transformers → in GGUF.
@@ -124,7 +124,7 @@ class Architecture:
     epsilon_key: str = "rms_norm_eps"
     convolves: bool = False
     delta: DeltaTraits | None = None
-    mamba: MambaTraits | None = None
+    mamba: StateSpaceTraits | None = None
     hf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gguf_fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own_keys: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,11 @@ from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
 from tamiz_exporters.dense_architectures import DENSE, GATE_UP, HF_DENSE, OLMO_3
 from tamiz_exporters.gemma_architectures import GEMMA_3N, GEMMA_4, GEMMA_4_MOE
 from tamiz_exporters.hunyuan_architectures import HUNYUAN
-from tamiz_exporters.hybrid_architectures import HYBRIDS, HYBRIDS_WITH_EXPERTS
+from tamiz_exporters.hybrid_architectures import (
+    HYBRIDS,
+    HYBRIDS_WITH_EXPERTS,
+    WITH_NORMED_STATES,
+)
 from tamiz_exporters.mean_norm_architectures import WITH_MEANS
 from tamiz_exporters.mixture_architectures import MIXTURES, WITH_SHARED
 from tamiz_exporters.mixture_traits import (
@@ -330,7 +334,9 @@ WITH_WINDOWS = {"olmo2": OLMO_3}
 #: By `model_type` of Hugging Face's ``config.json``. GGUF calls a mistral a llama with a window.
 HF_ARCHITECTURES: dict[str, Architecture] = {
     **{each.model_type: each for each in ARCHITECTURES.values()},
-    **{each.model_type: each for each in (WITH_WINDOWS | WITH_SHARED).values()},
+    **{
+        each.model_type: each for each in (WITH_WINDOWS | WITH_SHARED | WITH_NORMED_STATES).values()
+    },
     "llama": replace(ARCHITECTURES["llama"], global_every=None),
     "mistral": replace(
         ARCHITECTURES["llama"],

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from tamiz_ops.mamba_reference import Mamba2Sizes
 from tamiz_ops.recurrence_reference import DeltaNetSizes
+from tamiz_ops.scan_reference import ScanSizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +155,25 @@ class Mamba2:
 
 
 @dataclass(frozen=True)
+class Mamba:
+    """A selective state space of Mamba's first version in place of attention, see `scan_graph`.
+
+    Attributes:
+        sizes: Its channels and their states.
+        taps: Tokens that its convolution mixes.
+        rank: Length of what dt is made of.
+        epsilon: ε of norms of what dt is made of, of B and of C; 0: these are not normed.
+        weighed: Whether these norms have weights.
+    """
+
+    sizes: ScanSizes
+    taps: int
+    rank: int
+    epsilon: float = 0.0
+    weighed: bool = False
+
+
+@dataclass(frozen=True)
 class SideBySide:
     """Attention and a selective state space of the same input, whose outputs are added.
 
@@ -176,7 +196,7 @@ class NoMixer:
 
 
 #: How a layer mixes tokens.
-Mixer = LayerAttention | ShortConvolution | DeltaNet | Mamba2 | SideBySide | NoMixer
+Mixer = LayerAttention | ShortConvolution | DeltaNet | Mamba | Mamba2 | SideBySide | NoMixer
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
     DeltaNet,
+    Mamba,
     Mixer,
     NoMixer,
     Packed,
@@ -36,6 +37,7 @@ from tamiz_exporters.input_weights import (
 from tamiz_exporters.latent_weights import LatentNames, latent_weights
 from tamiz_exporters.mamba_weights import MambaNames, mamba_weights
 from tamiz_exporters.recurrent_weights import find_taps
+from tamiz_exporters.scan_weights import ScanNames, scan_weights
 from tamiz_exporters.stored_tensor import Source, find_tensor
 from tamiz_exporters.stream_weights import StreamNames, layer_weights, stream_weights
 from tamiz_exporters.xielu_weights import xielu_weights
@@ -63,6 +65,7 @@ class Names:
         taps: A layer's tensor with the weight of its convolution.
         delta: How it names the weights of gated delta nets; None where no layer has any.
         mamba: How it names the weights of selective state spaces; None where no layer has any.
+        scan: Likewise of those of Mamba's first version.
         streams: How it names the weights of several residual streams; None where there is one.
         inputs: How it names the weights of inputs of layers.
         positions: The table of positions; empty: there is none.
@@ -84,6 +87,7 @@ class Names:
     taps: str = ""
     delta: DeltaNames | None = None
     mamba: MambaNames | None = None
+    scan: ScanNames | None = None
     by_head: bool = False
     streams: StreamNames | None = None
     inputs: PartNames = GGUF_INPUTS
@@ -286,6 +290,9 @@ class DecoderWeights:
             yield from delta_net_weights(
                 self.source, self.names.delta, mixer, self.hidden, at, target
             )
+        elif isinstance(mixer, Mamba) and self.names.scan is not None:
+            at, target = self.names.layer.format(layer), f"model.layers.{layer}.mamba"
+            yield from scan_weights(self.source, self.names.scan, mixer, self.hidden, at, target)
         elif (mamba := mamba_of(mixer)) is not None and self.names.mamba is not None:
             at, target = self.names.layer.format(layer), f"model.layers.{layer}.mamba"
             yield from mamba_weights(self.source, self.names.mamba, mamba, self.hidden, at, target)

@@ -18,8 +18,10 @@ _WINDOWED = (
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
 _NEMOTRON_EXPERTS = ("nemotron_h_moe",)
+_FIRST_MAMBA = ("mamba",)
 _MAMBA = ("granitehybrid", "falcon-h1", "nemotron_h", "mamba2", *_NEMOTRON_EXPERTS)
-_RECURRENT_KINDS = (*_DELTA, *_MAMBA)
+_GROUPED = (*_DELTA, *_MAMBA)
+_RECURRENT_KINDS = (*_GROUPED, *_FIRST_MAMBA)
 _DELTA_MIXTURES = ("qwen35moe", "qwen3next")
 _ROUTED = ("glm4moe", "deepseek2", "dots1", "bailingmoe2")
 _ROUTED_NAMES = (
@@ -124,11 +126,13 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_group_used_count": _router("groups of which a token takes experts", 1),
     "ssm.conv_kernel": obeyed("tokens that a convolution mixes", only=_RECURRENT_KINDS),
     "ssm.state_size": obeyed("length of a key head, or of B and C", only=_RECURRENT_KINDS),
-    "ssm.group_count": obeyed(
-        "key heads, or groups of heads that share B and C", only=_RECURRENT_KINDS
+    "ssm.group_count": obeyed("key heads, or groups of heads that share B and C", only=_GROUPED),
+    "ssm.time_step_rank": obeyed(
+        "value heads, or heads of a state space; of mamba the length of what dt is made of",
+        only=_RECURRENT_KINDS,
     ),
-    "ssm.time_step_rank": obeyed("value heads, or heads of a state space", only=_RECURRENT_KINDS),
-    "ssm.inner_size": obeyed("length of all of them", only=_RECURRENT_KINDS),
+    "ssm.inner_size": obeyed("length of all of them, or channels of mamba", only=_RECURRENT_KINDS),
+    "ssm.dt_b_c_rms": obeyed("whether dt, B and C are normed", only=_FIRST_MAMBA),
     "attention.recurrent_layers": obeyed("layers with a gated delta net", only=_DELTA),
     "full_attention_interval": obeyed(
         "of so many layers the last attends, where no list says it", only=_DELTA

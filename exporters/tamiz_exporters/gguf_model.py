@@ -36,6 +36,7 @@ from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf
 from tamiz_exporters.mamba_weights import GGUF_MAMBA
 from tamiz_exporters.mixture_traits import gguf_expert_names
 from tamiz_exporters.rotary_norms import check_rotations
+from tamiz_exporters.scan_weights import GGUF_SCAN
 from tamiz_exporters.stream_fields import gguf_shared, gguf_streams
 from tamiz_exporters.stream_weights import GGUF_STREAMS
 from tamiz_exporters.xielu_weights import with_xielu
@@ -137,6 +138,7 @@ class GgufModel:
             "shortconv.conv",
             None if self.traits.delta is None else self.traits.delta.gguf,
             GGUF_MAMBA,
+            GGUF_SCAN,
             streams=GGUF_STREAMS,
             positions="position_embd.weight" if self.traits.positions else "",
             embedding_norm=f"{norm}.weight" if (norm := self.traits.embedding_norm[1]) else "",

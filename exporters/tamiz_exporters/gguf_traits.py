@@ -11,6 +11,7 @@ from tamiz_exporters.architectures import (
     WITH_WINDOWS,
 )
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
+from tamiz_exporters.hybrid_architectures import WITH_NORMED_STATES
 from tamiz_exporters.mean_norm_architectures import WITH_TWO_NORMS
 from tamiz_exporters.missing_architectures import MISSING
 from tamiz_exporters.mixture_architectures import WITH_SHARED
@@ -31,6 +32,8 @@ def gguf_traits(of: Hyperparameters) -> Architecture:
         return WITH_EXPERTS[name]
     if name in WITH_SIGMOIDS and of.given("expert_gating_func") == 2:
         return WITH_SIGMOIDS[name]
+    if name in WITH_NORMED_STATES and of.given("ssm.dt_b_c_rms") and of.flag("ssm.dt_b_c_rms"):
+        return WITH_NORMED_STATES[name]
     if name in WITH_WINDOWS and of.given("attention.sliding_window"):
         return WITH_WINDOWS[name]
     if name in WITH_GROWTH and of.given("attention.temperature_scale"):

@@ -35,6 +35,7 @@ from tamiz_exporters.input_weights import GGUF_INPUTS
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
 from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds
+from tamiz_exporters.mamba_traits import MambaTraits, ScanTraits
 from tamiz_exporters.rotary_norms import check_rotations
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
@@ -179,7 +180,8 @@ class HfModel:
             "self_attn.sinks" if self._traits.sinks else "",
             "conv.conv",
             None if self._traits.delta is None else self._traits.delta.transformers,
-            None if mamba is None else mamba.names,
+            mamba.names if isinstance(mamba, MambaTraits) else None,
+            mamba.names if isinstance(mamba, ScanTraits) else None,
             self._traits.by_head,
             hf_streams(prefix) if self._traits.streams else None,
             GGUF_INPUTS.in_transformers(prefix),

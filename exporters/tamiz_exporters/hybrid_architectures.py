@@ -1,4 +1,4 @@
-"""The architectures with selective state spaces (Mamba-2): alone, or with attention."""
+"""The architectures with selective state spaces: alone, or with attention."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from tamiz_exporters.architecture import LAYER, Architecture
 from tamiz_exporters.expert_weights import DOWN, GATE, UP
 from tamiz_exporters.mamba_traits import (
     FALCON_MAMBA,
+    FIRST_MAMBA,
     GRANITE_MAMBA,
     NEMOTRON_MAMBA,
+    NORMED_MAMBA,
     PURE_MAMBA,
 )
 from tamiz_exporters.mixture_traits import GRANITE_NAMES, MIXTRAL, NEMOTRON
@@ -48,6 +50,18 @@ _NEMOTRON = Architecture(
     activation_key="mlp_hidden_act",
 )
 
+_MAMBA_2 = Architecture(
+    "Mamba2ForCausalLM",
+    "mamba2",
+    {"input_layernorm": LAYER["input_layernorm"]},
+    {"input_layernorm": "norm"},
+    last_norm=("norm_f", "output_norm"),
+    epsilon_key="layer_norm_epsilon",
+    mamba=PURE_MAMBA,
+    embedding="embeddings",
+    context=1 << 20,
+)
+
 #: By `general.architecture`.
 HYBRIDS = {
     "granitehybrid": _GRANITE,
@@ -61,19 +75,22 @@ HYBRIDS = {
         last_norm=("final_layernorm", "output_norm"),
         mamba=FALCON_MAMBA,
     ),
-    "mamba2": Architecture(
-        "Mamba2ForCausalLM",
-        "mamba2",
-        {"input_layernorm": LAYER["input_layernorm"]},
-        {"input_layernorm": "norm"},
-        last_norm=("norm_f", "output_norm"),
-        epsilon_key="layer_norm_epsilon",
-        mamba=PURE_MAMBA,
-        embedding="embeddings",
-        context=1 << 20,
+    "mamba": replace(
+        _MAMBA_2, model_class="MambaForCausalLM", model_type="mamba", mamba=FIRST_MAMBA
     ),
+    "mamba2": _MAMBA_2,
     "nemotron_h": _NEMOTRON,
     "nemotron_h_moe": replace(_NEMOTRON, mixture=NEMOTRON),
+}
+
+#: By `general.architecture`, where what a state space selects is normed.
+WITH_NORMED_STATES = {
+    "mamba": replace(
+        HYBRIDS["mamba"],
+        model_class="FalconMambaForCausalLM",
+        model_type="falcon_mamba",
+        mamba=NORMED_MAMBA,
+    ),
 }
 
 #: By `general.architecture`, where the file has experts.

@@ -1,4 +1,4 @@
-"""What becomes of fields of a ``config.json`` that describe selective state spaces (Mamba-2)."""
+"""What becomes of fields of a ``config.json`` that describe selective state spaces."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, o
 
 GRANITE_HYBRID, FALCON_H1, NEMOTRON_H = "granitemoehybrid", "falcon_h1", "nemotron_h"
 MAMBA_2 = "mamba2"
+_FIRST = ("mamba", "falcon_mamba")
 _MIXERS = (NEMOTRON_H, MAMBA_2)
+_GROUPED = (GRANITE_HYBRID, FALCON_H1, *_MIXERS)
 #: The kinds of models that have them.
-MAMBA_KINDS = (GRANITE_HYBRID, FALCON_H1, NEMOTRON_H, MAMBA_2)
+MAMBA_KINDS = (*_GROUPED, *_FIRST)
 _PREFIXED = (GRANITE_HYBRID, FALCON_H1)
 _STATE_SPACE = "of a selective state space"
 
@@ -33,13 +35,17 @@ MAMBA_FIELDS: dict[str, Field] = {
     "mamba_num_heads": obeyed(_STATE_SPACE, only=(NEMOTRON_H,)),
     "n_groups": obeyed("groups of heads that share B and C", only=_MIXERS),
     "mamba_head_dim": obeyed("length of a head", only=(NEMOTRON_H,)),
-    "state_size": obeyed("length of B and C", only=(MAMBA_2,)),
+    "state_size": obeyed("length of B and C", only=(MAMBA_2, *_FIRST)),
+    "expand": obeyed_by(_FIRST, "channels over hidden_size, where intermediate_size is missing"),
+    "time_step_rank": obeyed_by(_FIRST, "length of what dt is made of; auto: hidden_size / 16"),
+    "mixer_rms_eps": obeyed("ε of norms of dt, B and C", only=("falcon_mamba",)),
     "ssm_state_size": obeyed("length of B and C", only=(NEMOTRON_H,)),
-    "conv_kernel": obeyed("tokens that a convolution mixes", only=_MIXERS),
+    "conv_kernel": obeyed("tokens that a convolution mixes", only=(*_MIXERS, *_FIRST)),
     "mamba_hidden_act": obeyed("silu", only=(NEMOTRON_H,)),
     "mlp_hidden_act": obeyed("of feed-forward blocks", only=(NEMOTRON_H,)),
     "layer_norm_epsilon": obeyed(
-        "another name of rms_norm_eps", only=(*_MIXERS, "exaone", "falcon", "gpt2", "bloom", "mpt")
+        "another name of rms_norm_eps",
+        only=(*_MIXERS, *_FIRST, "exaone", "falcon", "gpt2", "bloom", "mpt"),
     ),
     "attention_head_dim": obeyed("old name of head_dim", only=(NEMOTRON_H, *HUNYUAN)),
     "hybrid_override_pattern": obeyed(
@@ -52,7 +58,7 @@ MAMBA_FIELDS: dict[str, Field] = {
         "in Nemotron-H",
         only=(GRANITE_HYBRID, NEMOTRON_H),
     ),
-    "time_step_limit": obeyed("least and largest step", only=MAMBA_KINDS),
+    "time_step_limit": obeyed("least and largest step", only=_GROUPED),
     "position_embedding_type": obeyed("rope, or nope and null for none", only=(GRANITE_HYBRID,)),
     "shared_intermediate_size": obeyed(
         "width of the expert that every token takes, or of the block without experts",
@@ -77,10 +83,17 @@ MAMBA_FIELDS: dict[str, Field] = {
         "use_mamba_kernels",
         "mamba_ssm_cache_dtype",
         "num_logits_to_keep",
+        "use_mambapy",
+        "use_falcon_mambapy",
+        "use_associative_scan",
+        "fused_add_norm",
     ),
-    **no_effect("the weights have the sizes", "expand", "time_step_rank"),
+    **no_effect("old names in the first files of Mamba", "d_inner", "ssm_cfg"),
+    **no_effect("the weights have the number of tokens", "pad_vocab_size_multiple"),
     **no_effect(
         "training only",
+        "time_step_init_scheme",
+        "time_step_scale",
         "time_step_floor",
         "time_step_max",
         "time_step_min",

@@ -1,4 +1,4 @@
-"""What sources say of selective state spaces (Mamba-2), and which layers have them."""
+"""What sources say of selective state spaces, and which layers have them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tamiz_exporters.decoder_config import (
     LayerAttention,
+    Mamba,
     Mamba2,
     Mixer,
     NoMixer,
@@ -19,7 +20,8 @@ from tamiz_exporters.decoder_config import (
 )
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.hf_fields import Fields
-from tamiz_exporters.mamba_traits import MambaTraits
+from tamiz_exporters.mamba_traits import MambaTraits, ScanTraits, StateSpaceTraits
+from tamiz_exporters.scan_fields import gguf_scan, hf_scan, hf_scan_fields
 from tamiz_ops.mamba_reference import Mamba2Sizes
 
 #: Largest head, and most tokens of the convolution, as the op has them.
@@ -42,7 +44,7 @@ class _Settings(Protocol):
 
 
 def hf_layers(
-    of: Fields, traits: MambaTraits, hidden: int, count: int, rotary: Rotary | None
+    of: Fields, traits: StateSpaceTraits, hidden: int, count: int, rotary: Rotary | None
 ) -> tuple[Mixer, ...]:
     """How each layer of a ``config.json`` mixes tokens.
 
@@ -56,9 +58,10 @@ def hf_layers(
     Raises:
         TamizError: A value is missing, absurd or not supported.
     """
-    mamba = _hf_mamba(of, traits, hidden)
     attention = LayerAttention(rotary if traits.beside or _rotates(of) else None)
+    mamba = _hf_mamba(of, traits, hidden)
     if traits.beside:
+        assert isinstance(mamba, Mamba2)
         sides = SideBySide(
             attention,
             mamba,
@@ -101,7 +104,7 @@ def falcon_scales(of: Fields, head_dim: int) -> dict[str, float]:
     }
 
 
-def hf_kinds(of: Fields, traits: MambaTraits, count: int | None = None) -> list[str]:
+def hf_kinds(of: Fields, traits: StateSpaceTraits, count: int | None = None) -> list[str]:
     """The kind of each layer, where a layer has one.
 
     Raises:
@@ -123,19 +126,22 @@ def hf_kinds(of: Fields, traits: MambaTraits, count: int | None = None) -> list[
     return kinds
 
 
-def hf_expert_layers(of: Fields, traits: MambaTraits) -> list[int]:
+def hf_expert_layers(of: Fields, traits: StateSpaceTraits) -> list[int]:
     """Which layers are a mixture of experts, where a layer is one block."""
     return [n for n, kind in enumerate(hf_kinds(of, traits)) if kind == _EXPERTS]
 
 
-def hf_attending(of: Fields, traits: MambaTraits, count: int) -> list[bool]:
+def hf_attending(of: Fields, traits: StateSpaceTraits, count: int) -> list[bool]:
     """Which layers attend."""
     if traits.beside:
         return [True] * count
     return [kind == _ATTENTION for kind in hf_kinds(of, traits, count)]
 
 
-def _hf_mamba(of: Fields, traits: MambaTraits, hidden: int) -> Mamba2:
+def _hf_mamba(of: Fields, traits: StateSpaceTraits, hidden: int) -> Mamba | Mamba2:
+    if isinstance(traits, ScanTraits):
+        return hf_scan(of, traits, hidden)
+    assert isinstance(traits, MambaTraits)
     heads = of.positive(traits.heads_key)
     inner = of.positive("mamba_d_ssm", of.positive("mamba_expand", _EXPAND) * hidden)
     given = of.given(traits.head_key)
@@ -183,7 +189,7 @@ def _limits(of: Fields) -> tuple[float, float]:
 
 
 def gguf_layers(
-    of: Hyperparameters, traits: MambaTraits, attention: Sequence[LayerAttention]
+    of: Hyperparameters, traits: StateSpaceTraits, attention: Sequence[LayerAttention]
 ) -> tuple[Mixer, ...]:
     """How each layer of a GGUF mixes tokens.
 
@@ -195,6 +201,24 @@ def gguf_layers(
     Raises:
         TamizError: A value is missing, absurd or not supported.
     """
+    mamba = _gguf_mamba(of, traits)
+    attends = gguf_mamba_attending(of, traits, len(attention))
+    blocks = [False] * len(attention)
+    if traits.one_block and not traits.alone:
+        blocks = gguf_feed_forward(of, len(attention))
+    layers: list[Mixer] = []
+    for each, attending, block in zip(attention, attends, blocks, strict=True):
+        if traits.beside:
+            assert isinstance(mamba, Mamba2)
+            layers.append(SideBySide(each, mamba))
+        else:
+            layers.append(each if attending else NoMixer() if block else mamba)
+    return tuple(layers)
+
+
+def _gguf_mamba(of: Hyperparameters, traits: StateSpaceTraits) -> Mamba | Mamba2:
+    if isinstance(traits, ScanTraits):
+        return gguf_scan(of, traits)
     heads, inner = of.positive("ssm.time_step_rank"), of.positive("ssm.inner_size")
     if inner % heads:
         of.reject("ssm.inner_size", inner, f"a multiple of the {heads} heads")
@@ -207,22 +231,10 @@ def gguf_layers(
     )
     keys = ("ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.conv_kernel")
     _check(of, sizes, keys)
-    attends = gguf_mamba_attending(of, traits, len(attention))
-    blocks = [False] * len(attention)
-    if traits.one_block and not traits.alone:
-        blocks = gguf_feed_forward(of, len(attention))
-    normed = any(name.endswith(".ssm_norm.weight") for name in of.file.tensors)
-    mamba = Mamba2(sizes, normed)
-    layers: list[Mixer] = []
-    for each, attending, block in zip(attention, attends, blocks, strict=True):
-        if traits.beside:
-            layers.append(SideBySide(each, mamba))
-        else:
-            layers.append(each if attending else NoMixer() if block else mamba)
-    return tuple(layers)
+    return Mamba2(sizes, any(name.endswith(".ssm_norm.weight") for name in of.file.tensors))
 
 
-def gguf_mamba_attending(of: Hyperparameters, traits: MambaTraits, count: int) -> list[bool]:
+def gguf_mamba_attending(of: Hyperparameters, traits: StateSpaceTraits, count: int) -> list[bool]:
     """Which of so many layers of a GGUF attend.
 
     Raises:
@@ -266,17 +278,20 @@ def _listed(of: Hyperparameters, key: str, count: int) -> list[int]:
 
 
 def hf_mamba_fields(
-    layers: Sequence[Mixer], traits: MambaTraits | None, experts: bool
+    layers: Sequence[Mixer], traits: StateSpaceTraits | None, hidden: int, experts: bool
 ) -> dict[str, Any]:
     """What ``config.json`` says of layers some of which have state spaces.
 
     Args:
         layers: How layers mix tokens.
         traits: What the architecture says of its state spaces; None where it has none.
+        hidden: Width of the residual stream.
         experts: Whether layers without a mixer are mixtures of experts.
     """
+    if isinstance(traits, ScanTraits):
+        return hf_scan_fields(layers, traits, hidden)
     mambas = [mamba for layer in layers if (mamba := mamba_of(layer)) is not None]
-    if traits is None or not mambas:
+    if not isinstance(traits, MambaTraits) or not mambas:
         return {}
     sizes, out = mambas[0].sizes, dict[str, Any]()
     if not (traits.beside or traits.alone):

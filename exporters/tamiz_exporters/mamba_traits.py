@@ -2,42 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tamiz_exporters.mamba_weights import MambaNames, hf_mamba_names
+from tamiz_exporters.scan_weights import ScanNames, hf_scan_names
 
 
-@dataclass(frozen=True)
-class MambaTraits:
+@dataclass(frozen=True, kw_only=True)
+class StateSpaceTraits:
     """What tells the selective state spaces of architectures apart.
 
     Attributes:
-        names: A layer's weights in transformers.
         beside: Whether each layer has one beside its attention; otherwise in place of it.
         one_block: Whether a layer is one block: a state space, attention or a feed-forward block.
         alone: Whether every layer is a state space, and none attends.
-        heads_key: Number of heads in ``config.json``.
-        groups_key: Groups of them that share B and C.
-        head_key: Length of a head.
-        state_key: Length of B and C.
+        state_key: Length of B and C in ``config.json``.
         taps_key: Tokens that the convolution mixes.
-        norm_key: Whether the output is normed; empty: it is.
-        norm_first_key: Whether the norm comes before the gate; empty: it does not.
         activation_key: The activation of its convolution and its gate, which is SiLU.
     """
 
-    names: MambaNames
     beside: bool = False
     one_block: bool = False
     alone: bool = False
+    state_key: str = "mamba_d_state"
+    taps_key: str = "mamba_d_conv"
+    activation_key: str = "mamba_hidden_act"
+
+
+@dataclass(frozen=True)
+class MambaTraits(StateSpaceTraits):
+    """Of Mamba-2.
+
+    Attributes:
+        names: A layer's weights in transformers.
+        heads_key: Number of heads in ``config.json``.
+        groups_key: Groups of them that share B and C.
+        head_key: Length of a head.
+        norm_key: Whether the output is normed; empty: it is.
+        norm_first_key: Whether the norm comes before the gate; empty: it does not.
+    """
+
+    names: MambaNames
     heads_key: str = "mamba_n_heads"
     groups_key: str = "mamba_n_groups"
     head_key: str = "mamba_d_head"
-    state_key: str = "mamba_d_state"
-    taps_key: str = "mamba_d_conv"
     norm_key: str = ""
     norm_first_key: str = ""
-    activation_key: str = "mamba_hidden_act"
+
+
+@dataclass(frozen=True)
+class ScanTraits(StateSpaceTraits):
+    """Of Mamba's first version.
+
+    Attributes:
+        names: A layer's weights in transformers.
+        width_key: Number of channels in ``config.json``; empty: `expand_key` says it.
+        expand_key: That number over the width of the residual stream.
+        rank_key: Length of what dt is made of.
+        epsilon_key: ε of norms of what dt is made of, of B and of C; empty: these are not normed.
+        weighed: Whether these norms have weights.
+    """
+
+    names: ScanNames
+    width_key: str = "intermediate_size"
+    expand_key: str = "expand"
+    rank_key: str = "time_step_rank"
+    epsilon_key: str = ""
+    weighed: bool = False
 
 
 GRANITE_MAMBA = MambaTraits(hf_mamba_names("mamba"))
@@ -67,3 +98,12 @@ PURE_MAMBA = MambaTraits(
     taps_key="conv_kernel",
     activation_key="hidden_act",
 )
+FIRST_MAMBA = ScanTraits(
+    hf_scan_names("mixer"),
+    one_block=True,
+    alone=True,
+    state_key="state_size",
+    taps_key="conv_kernel",
+    activation_key="hidden_act",
+)
+NORMED_MAMBA = replace(FIRST_MAMBA, epsilon_key="mixer_rms_eps")

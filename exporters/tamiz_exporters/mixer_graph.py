@@ -10,6 +10,7 @@ from tamiz_exporters.convolution_graph import add_convolution, convolution_state
 from tamiz_exporters.decoder_config import (
     DeltaNet,
     LayerAttention,
+    Mamba,
     Mamba2,
     ShortConvolution,
     SideBySide,
@@ -18,6 +19,7 @@ from tamiz_exporters.decoder_config import (
 )
 from tamiz_exporters.delta_net_graph import add_delta_net, delta_state
 from tamiz_exporters.mamba_graph import add_mamba, mamba_state
+from tamiz_exporters.scan_graph import add_scan, scan_states
 
 if TYPE_CHECKING:
     from tamiz_exporters.decoder_graph import DecoderGraph
@@ -46,6 +48,9 @@ def mixer_states(
     if isinstance(layer, DeltaNet):
         past, present = (delta_state(f"{part}_delta.{number}", layer) for part in _PARTS)
         return [past], [present]
+    if isinstance(layer, Mamba):
+        pasts, presents = (scan_states(part, number, layer) for part in _PARTS)
+        return pasts, presents
     pasts, presents = [], []
     attention = attention_of(layer)
     if attention is not None and attention.shares is None:
@@ -76,6 +81,8 @@ def mixed(
         return add_convolution(of, f"{name}/conv", x, of.shown, *past, *present)
     if isinstance(layer, DeltaNet):
         return add_delta_net(of, f"{name}/linear_attn", layer, epsilon, x, mask, *past, *present)
+    if isinstance(layer, Mamba):
+        return add_scan(of, f"{name}/mamba", layer, x, mask, past, present)
     if isinstance(layer, SideBySide):
         states = past[-1], present[-1]
         other = add_mamba(of, f"{name}/mamba", layer.mamba, epsilon, x, mask, *states)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tamiz_exporters.source_fields import Field, no_effect, obeyed, refused, required
+from tamiz_exporters.source_fields import Field, no_effect, obeyed, obeyed_by, refused, required
 
 _GPT_2, _OPT = ("gpt2",), ("opt",)
 
 POSITION_FIELDS: dict[str, Field] = {
     "n_embd": obeyed("width of the residual stream", only=_GPT_2),
-    "n_layer": obeyed("number of layers", only=(*_GPT_2, "bloom")),
+    "n_layer": obeyed_by((*_GPT_2, "bloom"), "number of layers"),
     "n_head": obeyed("number of heads", only=(*_GPT_2, "bloom")),
     "n_positions": obeyed("limit of a sequence", only=_GPT_2),
     "n_inner": obeyed("width of the feed-forward block; null: 4 n_embd", only=_GPT_2),

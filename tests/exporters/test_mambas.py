@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
-from gguf import GGUFWriter
 from gguf.constants import GGMLQuantizationType as Type
 
 from kit.arrays import relative_error
+from kit.family_files import write_folder as write_family
 from kit.mamba_gguf import write_gguf
 from kit.mamba_logits import mamba_logits
 from kit.mambas import MAMBAS, TinyMamba, random_mamba, write_folder
@@ -21,7 +21,7 @@ from tamiz.plugins import Plugins
 from tamiz.runtime.model import Model
 from tamiz.survey.export import export
 from tamiz.survey.survey import survey
-from tamiz_exporters import gguf, safetensors
+from tamiz_exporters import safetensors
 
 RELATIVE_ERROR = 5e-6
 #: Activations are quantised to 16 bits in groups of 32.
@@ -174,13 +174,37 @@ def test_absurd_fields_are_refused_by_name(tmp_path: Path, name, change, message
         safetensors.export(str(tmp_path / "hf"), tmp_path)
 
 
-def test_the_first_version_of_mamba_is_refused_by_name(tmp_path: Path) -> None:
-    writer = GGUFWriter(tmp_path / "other.gguf", "mamba")
-    writer.add_block_count(1)
-    writer.add_tensor("token_embd.weight", np.ones((8, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(TamizError, match=r"mamba \(not supported: state spaces of Mamba's first"):
-        gguf.export(str(tmp_path / "other.gguf"), tmp_path)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"state_size": 300}, "state_size: found 300, expected at most 256"),
+        ({"conv_kernel": 17}, "conv_kernel: found 17, expected 2 to 16"),
+        ({"hidden_act": "gelu"}, "hidden_act: found gelu, expected silu"),
+        ({"time_step_rank": 5}, "x_proj.weight: found 36 x 128, expected .*37 x 128"),
+        ({"intermediate_size": 64}, "in_proj.weight: found 256 x 64, expected .*128 x 64"),
+        ({"rms_norm": False}, r"rms_norm: .*\(norms with a mean\)"),
+    ],
+)
+def test_absurd_fields_of_the_first_version_are_refused(tmp_path: Path, change, message) -> None:
+    write_family(tmp_path / "hf", "mamba", **change)
+    with pytest.raises(TamizError, match=message):
+        safetensors.export(str(tmp_path / "hf"), tmp_path)
+
+
+def test_sizes_of_the_first_version_may_follow_from_the_width(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    bundles = []
+    for number, changes in enumerate(({}, {"intermediate_size": None, "time_step_rank": "auto"})):
+        write_family(tmp_path / f"hf{number}", "mamba", **changes)
+        path = str(tmp_path / f"hf{number}")
+        bundles.append(export(path, tmp_path / f"dense{number}", plugins, "float32"))
+    np.testing.assert_array_equal(*map(logits, bundles))
+
+
+def test_every_linear_of_the_first_version_is_a_site(tmp_path: Path, plugins: Plugins) -> None:
+    write_family(tmp_path / "hf", "falcon mamba")
+    found = survey(export(str(tmp_path / "hf"), tmp_path / "d", plugins, "float32"), plugins)
+    named = {site.id for site in found.sites}
+    parts = ("in", "gate", "dt_in", "b", "c", "dt", "out")
+    assert {f"layers.{n}.mamba.{part}_proj" for n in range(4) for part in parts} <= named

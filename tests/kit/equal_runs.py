@@ -101,6 +101,11 @@ def write_mamba2(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     write_mamba(path, random_mamba(**MAMBAS["mamba 2"]), linears)
 
 
+def write_falcon_mamba(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Falcon-Mamba: selective state spaces of Mamba's first version alone."""
+    write_family(path, "falcon mamba", linears)
+
+
 def write_nemotron_h(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     """A tiny Nemotron-H: each layer is one block."""
     write_mamba(path, random_mamba(**MAMBAS["nemotron h"]), linears)
@@ -165,6 +170,7 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "falcon-h1": (Kind.Q8_0, {}, write_falcon_h1),
     "falcon-h1 kv-int8": (Kind.F16, {"kv-int8": {}}, write_falcon_h1),
     "mamba2": (Kind.Q8_0, {}, write_mamba2),
+    "falcon-mamba": (Kind.Q8_0, {}, write_falcon_mamba),
     "nemotron-h": (Kind.Q8_0, {}, write_nemotron_h),
     "nemotron-h moe": (Kind.Q8_0, {}, write_nemotron_h_moe),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),

@@ -34,6 +34,7 @@ from kit.mixture_families import MIXTURES
 from kit.picture_families import PICTURES
 from kit.position_families import WITH_POSITIONS
 from kit.smallthinker_families import SMALLTHINKERS
+from kit.state_families import STATES
 
 _OLMO: Shapes = {
     **QKV,
@@ -119,6 +120,7 @@ FAMILIES = {
     **WITH_ALIBI,
     **HUNYUANS,
     **WITH_POSITIONS,
+    **STATES,
     **MIXTURES,
     **SMALLTHINKERS,
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, ENDS),

@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 #: What names one of a layer's experts.
 _EXPERT = re.compile(r"experts\.\d+(\..*)")
 #: Weights that converters keep in float32.
-_FLOATS = ("ffn_gate_inp.weight", "shortconv.conv.weight")
+_FLOATS = ("ffn_gate_inp.weight", "shortconv.conv.weight", "ssm_conv1d.weight", "ssm_a")
 #: With a tensor that has queries, keys and values of each head of keys in transformers, and all
 #: queries, all keys and all values in GGUF.
 _BY_HEAD = ("bloom", "gptneox", "falcon")
@@ -136,6 +136,8 @@ def write_gguf(path: Path, name: str, kind: Type = Type.F32, **changes: Any) -> 
     for stored, values in _gguf_tensors(family):
         matrix = values.ndim > 1 and not stored.endswith(_FLOATS)
         own = kind if matrix else Type.F32
+        if matrix and values.shape[-1] % 32:  # of no whole blocks
+            own = Type.F16 if kind is not Type.F32 else kind
         writer.add_tensor(stored, gguf.quants.quantize(values, own), raw_dtype=own)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -204,6 +206,8 @@ def _gguf_tensors(family: Family) -> Iterator[tuple[str, Array]]:
             values = values.T
         if family.pairs and re.search(r"\.[qk]_proj\.", name):
             values = interleave(shape, values)
+        if name.endswith(".A_log"):
+            values = -np.exp(values)
         if family.from_one and name.endswith("norm.weight"):
             values = values + np.float32(1)
         whole = _EXPERT.sub(r"experts\1", name)

@@ -22,7 +22,10 @@ TEXT = np.random.default_rng(3).integers(3, 250, 200).tolist()
 OTHER = np.random.default_rng(4).integers(3, 250, 40).tolist()
 
 
-@pytest.fixture(scope="module", params=["lfm2", "qwen35", "granite4", "falcon-h1", "mamba2"])
+NAMES = ["lfm2", "qwen35", "granite4", "falcon-h1", "mamba2", "falcon-mamba"]
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def model(
     request: pytest.FixtureRequest, plugins: Plugins, tmp_path_factory: pytest.TempPathFactory
 ) -> Model:
@@ -48,6 +51,8 @@ def test_the_layers_keep_states_of_fixed_size(model: Model) -> None:
         ("past_layers.mamba", (3, 1, 2, 7008)),  # of Mamba-2
         ("past_mamba", (1, 2, 7008)),  # of Granite 4, whose factors stand between nodes
         ("past_layers.mamba", (2, 1, 2, 5680)),  # of Falcon-H1
+        ("past_layers.mamba", (4, 1, 2, 8208)),  # of Falcon-Mamba
+        ("past_layers.recent", (4, 1, SPARE + 3, 128)),  # likewise
     }
     assert shapes
     assert [state.shape(500) for state in kept] == [state.shape(0) for state in kept]
