@@ -10,6 +10,7 @@ from tamiz_exporters.lfm2_config_fields import LFM2, LFM2_FIELDS
 from tamiz_exporters.mamba_config_fields import (
     FALCON_H1,
     GRANITE_HYBRID,
+    JAMBA,
     MAMBA_FIELDS,
     NEMOTRON_H,
 )
@@ -117,6 +118,7 @@ _COUNTED = ("afmoe", *_BAILING)
 _GRANITE_EXPERTS = ("granitemoe", "granitemoeshared")
 _MIXTURES = (
     *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", *_GRANITE_EXPERTS, GRANITE_HYBRID, "gpt_oss"),
+    JAMBA,
     *GEMMA_4,
     *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX, *_COUNTED, *HUNYUAN_MOE),
     *SMALLTHINKER,

@@ -74,9 +74,7 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
     out |= (
         _convolutions(model)
         | hf_delta_fields(config.layers)
-        | hf_mamba_fields(
-            config.layers, model.traits.mamba, model.hidden, config.experts is not None
-        )
+        | hf_mamba_fields(config, model.traits.mamba, model.hidden)
     )
     return out | {own: out[key] for key, own in model.traits.own_keys.items() if key in out}
 

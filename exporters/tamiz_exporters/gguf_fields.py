@@ -18,7 +18,7 @@ _WINDOWED = (
 _ERNIE = ("ernie4_5-moe",)
 _DELTA = ("qwen35", "qwen35moe", "qwen3next")
 _NEMOTRON_EXPERTS = ("nemotron_h_moe",)
-_FIRST_MAMBA = ("mamba",)
+_FIRST_MAMBA = ("mamba", "jamba")
 _MAMBA = ("granitehybrid", "falcon-h1", "nemotron_h", "mamba2", *_NEMOTRON_EXPERTS)
 _GROUPED = (*_DELTA, *_MAMBA)
 _RECURRENT_KINDS = (*_GROUPED, *_FIRST_MAMBA)
@@ -32,6 +32,7 @@ _HUNYUAN = ("hunyuan-moe",)
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
     *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
+    "jamba",
     *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES, *_GEMMA_4, *_HUNYUAN),
 )
 _GRANITE_EXPERTS = ("granitemoe", "granitehybrid")
@@ -76,8 +77,8 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     ),
     "attention.head_count": obeyed(_PER_LAYER),
     "attention.head_count_kv": obeyed(
-        f"{_PER_LAYER}; in lfm2, granitehybrid and nemotron_h, 0 where a layer does not attend; "
-        "in gemma4 by layer"
+        f"{_PER_LAYER}; in lfm2, granitehybrid, nemotron_h and jamba, 0 where a layer does not "
+        "attend; in gemma4 by layer"
     ),
     "attention.key_length": obeyed(),
     "attention.value_length": obeyed("equal to key_length, but where a latent makes both"),
@@ -128,11 +129,14 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "ssm.state_size": obeyed("length of a key head, or of B and C", only=_RECURRENT_KINDS),
     "ssm.group_count": obeyed("key heads, or groups of heads that share B and C", only=_GROUPED),
     "ssm.time_step_rank": obeyed(
-        "value heads, or heads of a state space; of mamba the length of what dt is made of",
+        "value heads, or heads of a state space; of mamba and jamba the length of what dt is made "
+        "of",
         only=_RECURRENT_KINDS,
     ),
-    "ssm.inner_size": obeyed("length of all of them, or channels of mamba", only=_RECURRENT_KINDS),
-    "ssm.dt_b_c_rms": obeyed("whether dt, B and C are normed", only=_FIRST_MAMBA),
+    "ssm.inner_size": obeyed(
+        "length of all of them, or channels of mamba and jamba", only=_RECURRENT_KINDS
+    ),
+    "ssm.dt_b_c_rms": obeyed("whether dt, B and C are normed", only=("mamba",)),
     "attention.recurrent_layers": obeyed("layers with a gated delta net", only=_DELTA),
     "full_attention_interval": obeyed(
         "of so many layers the last attends, where no list says it", only=_DELTA

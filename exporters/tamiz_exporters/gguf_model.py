@@ -33,8 +33,9 @@ from tamiz_exporters.gguf_traits import gguf_traits
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, gguf_latent
 from tamiz_exporters.latent_weights import GGUF_LATENTS
 from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf_width
+from tamiz_exporters.mamba_traits import ScanTraits
 from tamiz_exporters.mamba_weights import GGUF_MAMBA
-from tamiz_exporters.mixture_traits import gguf_expert_names
+from tamiz_exporters.mixture_traits import GGUF_EXPERTS, gguf_expert_names
 from tamiz_exporters.rotary_norms import check_rotations
 from tamiz_exporters.scan_weights import GGUF_SCAN
 from tamiz_exporters.stream_fields import gguf_shared, gguf_streams
@@ -175,13 +176,16 @@ class GgufModel:
 
     def _experts(self, layers: tuple[Mixer, ...]) -> Experts | None:
         """The mixture of experts of some layers."""
-        mixture, count = self.traits.mixture, len(layers)
-        if mixture is None:
+        mixture, among = self.traits.mixture, self._expert_layers(layers)
+        if mixture is None or among == []:
             return None
-        return gguf_experts(self.of, mixture, self.hidden, count, self._expert_layers(layers))
+        return gguf_experts(self.of, mixture, self.hidden, len(layers), among)
 
     def _expert_layers(self, layers: tuple[Mixer, ...]) -> list[int] | None:
-        """Which layers are mixtures of experts, where a layer is one block."""
+        """Which layers are mixtures of experts, where that is not the same in all files."""
+        if isinstance(self.traits.mamba, ScanTraits):
+            tensors, router = self.file.tensors, GGUF_EXPERTS.router
+            return [n for n in range(len(layers)) if f"blk.{n}.{router}.weight" in tensors]
         if not self._one_block:
             return None
         return [number for number, layer in enumerate(layers) if isinstance(layer, NoMixer)]
@@ -336,7 +340,7 @@ class GgufModel:
         rotary = self.rope.scaled() if self.rope.dimensions else None
         if (mamba := traits.mamba) is not None:
             # llama.cpp's converter says here whether heads rotate.
-            rotates = mamba.beside or (not mamba.one_block and self._turns())
+            rotates = mamba.turns and not mamba.one_block and (mamba.beside or self._turns())
             return gguf_layers(of, mamba, [LayerAttention(rotary if rotates else None)] * count)
         local = rotary
         if traits.local_unscaled or of.given("rope.freq_base_swa") is not None:

@@ -256,7 +256,7 @@ class HfModel:
     def _experts(self, layers: int) -> Experts | None:
         """The mixture of experts of some layers."""
         mixture, mamba, among = self._traits.mixture, self._traits.mamba, None
-        if mamba is not None and mamba.one_block:
+        if mamba is not None:
             among = hf_expert_layers(self._of, mamba)
         if mixture is None or among == []:
             return None

@@ -11,17 +11,23 @@ from tamiz_exporters.mamba_traits import (
     FALCON_MAMBA,
     FIRST_MAMBA,
     GRANITE_MAMBA,
+    JAMBA_MAMBA,
     NEMOTRON_MAMBA,
     NORMED_MAMBA,
     PURE_MAMBA,
 )
-from tamiz_exporters.mixture_traits import GRANITE_NAMES, MIXTRAL, NEMOTRON
+from tamiz_exporters.mixture_traits import GRANITE_NAMES, JAMBA_MIXTURE, MIXTRAL, NEMOTRON
 
 _PARTS = tuple(f"mlp.{part}" for part in (GATE, UP, DOWN))
 _SHARED_IN, _SHARED_OUT = "shared_mlp.input_linear", "shared_mlp.output_linear"
 _ATTENTION = [f"self_attn.{part}_proj" for part in "qkvo"]
 #: Each layer is one block.
 _ONE_BLOCK = {name: LAYER[name] for name in (*_ATTENTION, *_PARTS[1:], "input_layernorm")}
+
+_FEED_FORWARD = {
+    **{name: name.replace("mlp", "feed_forward") for name in _PARTS},
+    "post_attention_layernorm": "pre_ff_layernorm",
+}
 
 _GRANITE = Architecture(
     "GraniteMoeHybridForCausalLM",
@@ -68,12 +74,17 @@ HYBRIDS = {
     "falcon-h1": Architecture(
         "FalconH1ForCausalLM",
         "falcon_h1",
-        own_names={
-            **{name: name.replace("mlp", "feed_forward") for name in _PARTS},
-            "post_attention_layernorm": "pre_ff_layernorm",
-        },
+        own_names=_FEED_FORWARD,
         last_norm=("final_layernorm", "output_norm"),
         mamba=FALCON_MAMBA,
+    ),
+    "jamba": Architecture(
+        "JambaForCausalLM",
+        "jamba",
+        own_names=_FEED_FORWARD,
+        last_norm=("final_layernorm", "output_norm"),
+        mamba=JAMBA_MAMBA,
+        mixture=JAMBA_MIXTURE,
     ),
     "mamba": replace(
         _MAMBA_2, model_class="MambaForCausalLM", model_type="mamba", mamba=FIRST_MAMBA

@@ -8,10 +8,11 @@ from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, o
 GRANITE_HYBRID, FALCON_H1, NEMOTRON_H = "granitemoehybrid", "falcon_h1", "nemotron_h"
 MAMBA_2 = "mamba2"
 _FIRST = ("mamba", "falcon_mamba")
+JAMBA = "jamba"
 _MIXERS = (NEMOTRON_H, MAMBA_2)
 _GROUPED = (GRANITE_HYBRID, FALCON_H1, *_MIXERS)
 #: The kinds of models that have them.
-MAMBA_KINDS = (*_GROUPED, *_FIRST)
+MAMBA_KINDS = (*_GROUPED, *_FIRST, JAMBA)
 _PREFIXED = (GRANITE_HYBRID, FALCON_H1)
 _STATE_SPACE = "of a selective state space"
 
@@ -24,9 +25,9 @@ MAMBA_FIELDS: dict[str, Field] = {
     "mamba_n_heads": obeyed(_STATE_SPACE, only=_PREFIXED),
     "mamba_n_groups": obeyed("groups of heads that share B and C", only=_PREFIXED),
     "mamba_d_head": obeyed("length of a head; auto: what fits mamba_expand", only=_PREFIXED),
-    "mamba_d_state": obeyed("length of B and C", only=_PREFIXED),
-    "mamba_d_conv": obeyed("tokens that a convolution mixes", only=_PREFIXED),
-    "mamba_expand": obeyed("all heads together, over hidden_size", only=_PREFIXED),
+    "mamba_d_state": obeyed("length of B and C", only=(*_PREFIXED, JAMBA)),
+    "mamba_d_conv": obeyed("tokens that a convolution mixes", only=(*_PREFIXED, JAMBA)),
+    "mamba_expand": obeyed("channels over hidden_size", only=(*_PREFIXED, JAMBA)),
     "mamba_d_ssm": obeyed("all heads together", only=(FALCON_H1,)),
     "mamba_rms_norm": obeyed("whether the output is normed", only=(FALCON_H1,)),
     "mamba_norm_before_gate": obeyed(
@@ -38,6 +39,12 @@ MAMBA_FIELDS: dict[str, Field] = {
     "state_size": obeyed("length of B and C", only=(MAMBA_2, *_FIRST)),
     "expand": obeyed_by(_FIRST, "channels over hidden_size, where intermediate_size is missing"),
     "time_step_rank": obeyed_by(_FIRST, "length of what dt is made of; auto: hidden_size / 16"),
+    "mamba_dt_rank": obeyed("length of what dt is made of; auto: hidden_size / 16", only=(JAMBA,)),
+    "mamba_inner_layernorms": Field(Treatment.REFUSED, "dt, B and C without norms", (True, None)),
+    "attn_layer_period": obeyed("every how many layers one attends", only=(JAMBA,)),
+    "attn_layer_offset": obeyed("the first layer that attends", only=(JAMBA,)),
+    "expert_layer_period": obeyed("every how many layers one has experts", only=(JAMBA,)),
+    "expert_layer_offset": obeyed("the first layer with experts", only=(JAMBA,)),
     "mixer_rms_eps": obeyed("ε of norms of dt, B and C", only=("falcon_mamba",)),
     "ssm_state_size": obeyed("length of B and C", only=(NEMOTRON_H,)),
     "conv_kernel": obeyed("tokens that a convolution mixes", only=(*_MIXERS, *_FIRST)),
@@ -86,6 +93,7 @@ MAMBA_FIELDS: dict[str, Field] = {
         "use_mambapy",
         "use_falcon_mambapy",
         "use_associative_scan",
+        "calc_logits_for_entire_prompt",
         "fused_add_norm",
     ),
     **no_effect("old names in the first files of Mamba", "d_inner", "ssm_cfg"),

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from tamiz_exporters.decoder_config import (
+    DecoderConfig,
     LayerAttention,
     Mamba,
     Mamba2,
@@ -21,12 +22,14 @@ from tamiz_exporters.decoder_config import (
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.mamba_traits import MambaTraits, ScanTraits, StateSpaceTraits
-from tamiz_exporters.scan_fields import gguf_scan, hf_scan, hf_scan_fields
+from tamiz_exporters.scan_fields import gguf_scan, hf_scan, hf_scan_fields, hf_spread
 from tamiz_ops.mamba_reference import Mamba2Sizes
 
 #: Largest head, and most tokens of the convolution, as the op has them.
 _MOST_OF_HEAD, _MOST_TAPS = 256, 16
 _EXPAND = 2
+#: Every how many layers of Jamba one attends, and the first; likewise of those with experts.
+_ATTENDING, _EXPERT_LAYERS = (8, 4), (2, 1)
 _MAMBA, _ATTENTION, _FEED_FORWARD, _EXPERTS = "mamba", "attention", "mlp", "moe"
 #: What ``config.json`` calls the kinds of layers.
 _KINDS = {
@@ -112,6 +115,8 @@ def hf_kinds(of: Fields, traits: StateSpaceTraits, count: int | None = None) -> 
     """
     if traits.alone:
         return [_MAMBA] * (of.positive("num_hidden_layers") if count is None else count)
+    if isinstance(traits, ScanTraits):
+        return _hf_spread_kinds(of, traits, count or of.positive("num_hidden_layers"))
     names = ("hybrid_override_pattern", "layers_block_type", "layer_types")
     key = next((name for name in names if of.given(name) is not None), names[-1])
     listed, known = of.given(key), _ONE_BLOCK_KINDS if traits.one_block else _KINDS
@@ -126,8 +131,22 @@ def hf_kinds(of: Fields, traits: StateSpaceTraits, count: int | None = None) -> 
     return kinds
 
 
-def hf_expert_layers(of: Fields, traits: StateSpaceTraits) -> list[int]:
-    """Which layers are a mixture of experts, where a layer is one block."""
+def _hf_spread_kinds(of: Fields, traits: ScanTraits, count: int) -> list[str]:
+    """The kinds of layers of which every so many attend."""
+    attends = hf_spread(of, traits.attention_keys, _ATTENDING, count)
+    if not any(attends):
+        of.reject(traits.attention_keys[1], of.given(traits.attention_keys[1]), f"below {count}")
+    return [_ATTENTION if at else _MAMBA for at in attends]
+
+
+def hf_expert_layers(of: Fields, traits: StateSpaceTraits) -> list[int] | None:
+    """Which layers are a mixture of experts; None where their kinds do not say it."""
+    if isinstance(traits, ScanTraits) and traits.expert_keys:
+        count = of.positive("num_hidden_layers")
+        mixed = hf_spread(of, traits.expert_keys, _EXPERT_LAYERS, count)
+        return [n for n in range(count) if mixed[n] and of.positive("num_experts") > 1]
+    if not traits.one_block:
+        return None
     return [n for n, kind in enumerate(hf_kinds(of, traits)) if kind == _EXPERTS]
 
 
@@ -278,24 +297,24 @@ def _listed(of: Hyperparameters, key: str, count: int) -> list[int]:
 
 
 def hf_mamba_fields(
-    layers: Sequence[Mixer], traits: StateSpaceTraits | None, hidden: int, experts: bool
+    config: DecoderConfig, traits: StateSpaceTraits | None, hidden: int
 ) -> dict[str, Any]:
     """What ``config.json`` says of layers some of which have state spaces.
 
     Args:
-        layers: How layers mix tokens.
+        config: The decoder.
         traits: What the architecture says of its state spaces; None where it has none.
         hidden: Width of the residual stream.
-        experts: Whether layers without a mixer are mixtures of experts.
     """
     if isinstance(traits, ScanTraits):
-        return hf_scan_fields(layers, traits, hidden)
+        return hf_scan_fields(config, traits, hidden)
+    layers = config.layers
     mambas = [mamba for layer in layers if (mamba := mamba_of(layer)) is not None]
     if not isinstance(traits, MambaTraits) or not mambas:
         return {}
     sizes, out = mambas[0].sizes, dict[str, Any]()
     if not (traits.beside or traits.alone):
-        kinds = {Mamba2: "linear_attention", NoMixer: "moe" if experts else "mlp"}
+        kinds = {Mamba2: "linear_attention", NoMixer: "moe" if config.experts else "mlp"}
         out["layers_block_type"] = [kinds.get(type(layer), "full_attention") for layer in layers]
     if traits.norm_key:
         out[traits.norm_key] = mambas[0].normed

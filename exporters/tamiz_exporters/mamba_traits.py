@@ -16,6 +16,7 @@ class StateSpaceTraits:
         beside: Whether each layer has one beside its attention; otherwise in place of it.
         one_block: Whether a layer is one block: a state space, attention or a feed-forward block.
         alone: Whether every layer is a state space, and none attends.
+        turns: Whether heads of attention may have a rotary embedding.
         state_key: Length of B and C in ``config.json``.
         taps_key: Tokens that the convolution mixes.
         activation_key: The activation of its convolution and its gate, which is SiLU.
@@ -24,6 +25,7 @@ class StateSpaceTraits:
     beside: bool = False
     one_block: bool = False
     alone: bool = False
+    turns: bool = True
     state_key: str = "mamba_d_state"
     taps_key: str = "mamba_d_conv"
     activation_key: str = "mamba_hidden_act"
@@ -61,6 +63,8 @@ class ScanTraits(StateSpaceTraits):
         rank_key: Length of what dt is made of.
         epsilon_key: ε of norms of what dt is made of, of B and of C; empty: these are not normed.
         weighed: Whether these norms have weights.
+        attention_keys: Every how many layers one attends, and the first that does; empty: none.
+        expert_keys: Likewise of layers with experts.
     """
 
     names: ScanNames
@@ -69,6 +73,8 @@ class ScanTraits(StateSpaceTraits):
     rank_key: str = "time_step_rank"
     epsilon_key: str = ""
     weighed: bool = False
+    attention_keys: tuple[str, ...] = ()
+    expert_keys: tuple[str, ...] = ()
 
 
 GRANITE_MAMBA = MambaTraits(hf_mamba_names("mamba"))
@@ -107,3 +113,15 @@ FIRST_MAMBA = ScanTraits(
     activation_key="hidden_act",
 )
 NORMED_MAMBA = replace(FIRST_MAMBA, epsilon_key="mixer_rms_eps")
+JAMBA_MAMBA = ScanTraits(
+    hf_scan_names("mamba"),
+    width_key="",
+    expand_key="mamba_expand",
+    rank_key="mamba_dt_rank",
+    epsilon_key="rms_norm_eps",
+    weighed=True,
+    attention_keys=("attn_layer_period", "attn_layer_offset"),
+    expert_keys=("expert_layer_period", "expert_layer_offset"),
+    turns=False,
+    activation_key="hidden_act",
+)

@@ -9,6 +9,5 @@ MISSING = {
     "llama4": _EXPERTS,
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
-    "jamba": "state spaces of Mamba's first version",
     "jais": "scores that are divided by the length of a head",
 }

@@ -205,6 +205,13 @@ LFM2_MIXTURE = MixtureTraits(
     span_keys=("num_dense_layers", "", ""),
     first=2,
 )
+JAMBA_MIXTURE = MixtureTraits(
+    _expert_names("feed_forward.router", "feed_forward.experts", (GATE, UP, DOWN)),
+    width_key="intermediate_size",
+    gguf_width_key="feed_forward_length",
+    normalize=False,
+    normalize_key="",
+)
 MINIMAX = MixtureTraits(
     replace(MIXTRAL_NAMES, bias="block_sparse_moe.e_score_correction_bias"),
     count_key="num_local_experts",

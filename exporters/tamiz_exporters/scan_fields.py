@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
-from tamiz_exporters.decoder_config import Mamba, Mixer
+from tamiz_exporters.decoder_config import DecoderConfig, LayerAttention, Mamba
 from tamiz_exporters.gguf_hyperparameters import Hyperparameters
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.mamba_traits import ScanTraits
@@ -71,16 +71,37 @@ def gguf_scan(of: Hyperparameters, traits: ScanTraits) -> Mamba:
     )
 
 
-def hf_scan_fields(layers: Sequence[Mixer], traits: ScanTraits, hidden: int) -> dict[str, Any]:
+def hf_spread(of: Fields, keys: tuple[str, ...], usual: tuple[int, int], count: int) -> list[bool]:
+    """Which of so many layers are of a kind that every so many have.
+
+    Args:
+        of: The fields.
+        keys: Every how many layers, and the first of them.
+        usual: Both where a field is missing.
+        count: Number of layers.
+
+    Raises:
+        TamizError: A value is absurd.
+    """
+    every, first = of.positive(keys[0], usual[0]), of.whole(keys[1], usual[1])
+    if first >= every:
+        of.reject(keys[1], first, f"below {keys[0]}, {every}")
+    return [number % every == first for number in range(count)]
+
+
+def hf_scan_fields(config: DecoderConfig, traits: ScanTraits, hidden: int) -> dict[str, Any]:
     """What ``config.json`` says of layers some of which have such state spaces.
 
     Args:
-        layers: How layers mix tokens.
+        config: The decoder.
         traits: What the architecture says of its state spaces.
         hidden: Width of the residual stream.
     """
-    mamba = next(layer for layer in layers if isinstance(layer, Mamba))
-    sizes = mamba.sizes
+    mamba = next(layer for layer in config.layers if isinstance(layer, Mamba))
+    sizes, experts = mamba.sizes, config.experts
+    attending = [n for n, layer in enumerate(config.layers) if isinstance(layer, LayerAttention)]
+    mixed = sorted(experts.layers) if experts else [0]
+    count = len(config.layers)
     return {
         traits.state_key: sizes.d_state,
         traits.taps_key: mamba.taps,
@@ -88,7 +109,18 @@ def hf_scan_fields(layers: Sequence[Mixer], traits: ScanTraits, hidden: int) -> 
         traits.expand_key: sizes.channels // hidden,
         **({traits.width_key: sizes.channels} if traits.width_key else {}),
         **({traits.epsilon_key: mamba.epsilon} if traits.epsilon_key else {}),
+        **_spread(traits.attention_keys, attending, count),
+        **_spread(traits.expert_keys, mixed, count),
+        **({"num_experts": 1} if traits.expert_keys and not experts else {}),
     }
+
+
+def _spread(keys: tuple[str, ...], chosen: Sequence[int], count: int) -> dict[str, int]:
+    """Every how many of so many layers one is chosen, and the first of them."""
+    if not keys:
+        return {}
+    every = chosen[1] - chosen[0] if len(chosen) > 1 else count
+    return dict(zip(keys, (every, chosen[0]), strict=True))
 
 
 def _check(of: _Settings, state_key: str, states: int, taps_key: str, taps: int) -> None:

@@ -106,6 +106,11 @@ def write_falcon_mamba(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     write_family(path, "falcon mamba", linears)
 
 
+def write_jamba(path: Path, linears: gguf.GGMLQuantizationType) -> None:
+    """A tiny Jamba: such state spaces, attention in one layer, experts in every second one."""
+    write_family(path, "jamba", linears)
+
+
 def write_nemotron_h(path: Path, linears: gguf.GGMLQuantizationType) -> None:
     """A tiny Nemotron-H: each layer is one block."""
     write_mamba(path, random_mamba(**MAMBAS["nemotron h"]), linears)
@@ -171,6 +176,8 @@ MODELS: dict[str, tuple[gguf.GGMLQuantizationType, dict[str, Any], Write]] = {
     "falcon-h1 kv-int8": (Kind.F16, {"kv-int8": {}}, write_falcon_h1),
     "mamba2": (Kind.Q8_0, {}, write_mamba2),
     "falcon-mamba": (Kind.Q8_0, {}, write_falcon_mamba),
+    "jamba": (Kind.Q8_0, {}, write_jamba),
+    "jamba kv-int8": (Kind.F16, {"kv-int8": {}}, write_jamba),
     "nemotron-h": (Kind.Q8_0, {}, write_nemotron_h),
     "nemotron-h moe": (Kind.Q8_0, {}, write_nemotron_h_moe),
     "gemma2 kv-int8": (Kind.F16, {"kv-int8": {}}, write_gemma2),

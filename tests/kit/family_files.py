@@ -76,7 +76,8 @@ def tensors(family: Family) -> dict[str, Array]:
     shapes = dict(family.ends)
     for layer in range(family.depth):
         at = f"model.{family.layers}.{layer}"
-        shapes |= {f"{at}.{name}": shape for name, shape in family.layer.items()}
+        own = family.layer if isinstance(family.layer, dict) else family.layer[layer]
+        shapes |= {f"{at}.{name}": shape for name, shape in own.items()}
 
     def values(name: str, shape: tuple[int, ...]) -> Array:
         norm = ("norm" in name or ".ln_" in name) and name.endswith(".weight")

@@ -22,7 +22,7 @@ class Family:
         model_class: Its class in transformers.
         model_type: Its name in ``config.json``.
         gguf: Its name in GGUF.
-        layer: Tensors of a layer and their shapes, in transformers.
+        layer: Tensors of a layer and their shapes, in transformers; or those of each layer.
         ends: Tensors beside the layers.
         config: Fields of ``config.json`` beside the usual ones.
         keys: Metadata of GGUF beside the usual ones, without the architecture.
@@ -43,7 +43,7 @@ class Family:
     model_class: str
     model_type: str
     gguf: str
-    layer: Shapes
+    layer: Shapes | tuple[Shapes, ...]
     ends: Shapes
     config: dict[str, Any] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kit.family_shapes import HIDDEN, VOCABULARY, Family, Shapes, norms
+from kit.family_shapes import (
+    EXPERTS,
+    FFN,
+    HIDDEN,
+    KV_HEADS,
+    LAYERS,
+    OUT,
+    QKV,
+    VOCABULARY,
+    Family,
+    Shapes,
+    norms,
+)
 
 _CHANNELS, _STATES, _RANK, _TAPS = 2 * HIDDEN, 16, 4, 4
 
@@ -58,7 +70,73 @@ _MAMBA = Family(
     prefix="backbone.",
 )
 
+_EACH = {"gate_proj": (FFN, HIDDEN), "up_proj": (FFN, HIDDEN), "down_proj": (HIDDEN, FFN)}
+_BLOCK = {f"feed_forward.{part}.weight": shape for part, shape in _EACH.items()}
+_MIXTURE: Shapes = {
+    "feed_forward.router.weight": (EXPERTS, HIDDEN),
+    **{
+        f"feed_forward.experts.{number}.{part}.weight": shape
+        for number in range(EXPERTS)
+        for part, shape in _EACH.items()
+    },
+}
+_JAMBA_STATES: Shapes = {
+    **mixer("mamba"),
+    **norms("mamba.dt_layernorm", width=_RANK),
+    **norms("mamba.b_layernorm", "mamba.c_layernorm", width=_STATES),
+}
+_JAMBA_NORMS = norms("input_layernorm", "pre_ff_layernorm")
+_JAMBA = Family(
+    "JambaForCausalLM",
+    "jamba",
+    "jamba",
+    (
+        {**_JAMBA_STATES, **_BLOCK, **_JAMBA_NORMS},
+        {**_JAMBA_STATES, **_MIXTURE, **_JAMBA_NORMS},
+        {**QKV, **OUT, **_BLOCK, **_JAMBA_NORMS},
+        {**_JAMBA_STATES, **_MIXTURE, **_JAMBA_NORMS},
+    ),
+    {
+        "model.embed_tokens.weight": (VOCABULARY, HIDDEN),
+        "model.final_layernorm.weight": (HIDDEN,),
+        "lm_head.weight": (VOCABULARY, HIDDEN),
+    },
+    {
+        "mamba_d_state": _STATES,
+        "mamba_d_conv": _TAPS,
+        "mamba_expand": 2,
+        "mamba_dt_rank": _RANK,
+        "attn_layer_period": 8,
+        "attn_layer_offset": 2,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": 2,
+        "rms_norm_eps": 1e-6,
+    },
+    {
+        "attention.head_count_kv": [0, 0, KV_HEADS, 0],
+        **dict.fromkeys(("attention.key_length", "attention.value_length", "rope.freq_base")),
+        "ssm.conv_kernel": _TAPS,
+        "ssm.inner_size": _CHANNELS,
+        "ssm.state_size": _STATES,
+        "ssm.time_step_rank": _RANK,
+        "expert_count": EXPERTS,
+        "expert_used_count": 2,
+    },
+)
+
 STATES = {
+    "jamba": _JAMBA,
+    "jamba without experts": replace(
+        _JAMBA,
+        layer=tuple(
+            {**(_JAMBA_STATES if number != 2 else {**QKV, **OUT}), **_BLOCK, **_JAMBA_NORMS}
+            for number in range(LAYERS)
+        ),
+        config=_JAMBA.config | {"num_experts": 1, "num_experts_per_tok": 1},
+        keys=_JAMBA.keys | {"expert_count": 1, "expert_used_count": 1},
+    ),
     "mamba": _MAMBA,
     "falcon mamba": replace(
         _MAMBA,

@@ -22,7 +22,7 @@ TEXT = np.random.default_rng(3).integers(3, 250, 200).tolist()
 OTHER = np.random.default_rng(4).integers(3, 250, 40).tolist()
 
 
-NAMES = ["lfm2", "qwen35", "granite4", "falcon-h1", "mamba2", "falcon-mamba"]
+NAMES = ["lfm2", "qwen35", "granite4", "falcon-h1", "mamba2", "falcon-mamba", "jamba"]
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -53,6 +53,8 @@ def test_the_layers_keep_states_of_fixed_size(model: Model) -> None:
         ("past_layers.mamba", (2, 1, 2, 5680)),  # of Falcon-H1
         ("past_layers.mamba", (4, 1, 2, 8208)),  # of Falcon-Mamba
         ("past_layers.recent", (4, 1, SPARE + 3, 128)),  # likewise
+        ("past_layers.mamba", (3, 1, 2, 8208)),  # of Jamba
+        ("past_layers.recent", (3, 1, SPARE + 3, 128)),  # likewise
     }
     assert shapes
     assert [state.shape(500) for state in kept] == [state.shape(0) for state in kept]

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 #: Ways to keep keys, and products that choose what they read.
 NAMES = ["q4_1", "q8_0 kv-int8", "q4_1 window", "kwta", "gemma2 kv-int8", "gpt-oss", "lfm2"]
 NAMES += ["deepseek", "gemma3n", "gemma4", "gemma4 moe", "qwen35", "granite4", "falcon-h1"]
-NAMES += ["nemotron-h", "nemotron-h moe", "mamba2", "falcon-mamba"]
+NAMES += ["nemotron-h", "nemotron-h moe", "mamba2", "falcon-mamba", "jamba"]
 RANDOM = np.random.default_rng(0)
 #: Some longer than a range of keys that attention sums.
 TEXTS = [RANDOM.integers(2, 250, count).tolist() for count in (300, 20, 129, 64, 65, 200, 90)]

@@ -19,7 +19,7 @@ OTHER = np.random.default_rng(2).integers(2, 250, 60).tolist()
 STATE = State("past_delta.0", (2, 3), np.float32, 0, None, recent=True, in_slots=True)
 
 
-@pytest.fixture(scope="module", params=["qwen35", "granite4", "mamba2", "falcon-mamba"])
+@pytest.fixture(scope="module", params=["qwen35", "granite4", "mamba2", "falcon-mamba", "jamba"])
 def model(
     request: pytest.FixtureRequest, plugins: Plugins, tmp_path_factory: pytest.TempPathFactory
 ) -> Model:
