@@ -22,6 +22,7 @@ _BY_POSITION = {
     "LayerNorm": ("x", "residual"),
     "Sum": ("x", "residual"),
     "SwiGLU": ("gate", "up"),
+    "Scale": ("x", "factors"),
     "ExpertRouter": ("x",),
     "ExpertMatMul": ("x", "chosen"),
     "ExpertSum": ("x", "weights", "shared", "share"),

@@ -28,7 +28,15 @@ _LIKE_FIRST = (
     *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding", "GatedRelativePositionBias"),
     *("MultiHeadAttention", "GemmaRotaryEmbedding", "BiasAdd", "NhwcMaxPool"),
 )
-_OWN_LIKE_FIRST = ("RMSNorm", "LayerNorm", "Sum", "SwiGLU", "SelectiveScan", "TextAttention")
+_OWN_LIKE_FIRST = (
+    "RMSNorm",
+    "LayerNorm",
+    "Sum",
+    "SwiGLU",
+    "Scale",
+    "SelectiveScan",
+    "TextAttention",
+)
 #: Norms that give their input's sum with a residual as fourth output.
 _SKIP_NORMS = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 #: Ops of the standard domain that only ONNX Runtime knows.

@@ -25,6 +25,11 @@ def rms_norm(
     return [y.reshape(s.shape), s]
 
 
+def scale(x: Array, factors: Array) -> list[Array]:
+    """y = x times a factor for each row."""
+    return [x * factors.astype(np.float64)[..., None]]
+
+
 def layer_norm(
     x: Array,
     weight: Array,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tamiz_ops.attention_reference import attention_op, text_attention
-from tamiz_ops.basic_reference import add, layer_norm, rms_norm, swiglu
+from tamiz_ops.basic_reference import add, layer_norm, rms_norm, scale, swiglu
 from tamiz_ops.convolution_reference import short_conv
 from tamiz_ops.deltas import splitmix64, unpack_deltas
 from tamiz_ops.event_reference import event_select, event_sum
@@ -349,6 +349,7 @@ _OPS: dict[str, Any] = {
     "LayerNorm": layer_norm,
     "Sum": add,
     "RMSNorm": rms_norm,
+    "Scale": scale,
     "SwiGLU": swiglu,
     "ExpertRouter": expert_router,
     "ExpertMatMul": expert_matmul,

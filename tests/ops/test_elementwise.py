@@ -1,4 +1,4 @@
-"""Sum, RMSNorm, LayerNorm and SwiGLU on every instruction set against the float64 reference."""
+"""Sum, Scale, RMSNorm, LayerNorm and SwiGLU on every level against the float64 reference."""
 
 from typing import Any
 
@@ -11,6 +11,21 @@ from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 WIDTHS = [1, 5, 16, 31, 576, 1003, 4096]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("rows", [(1,), (3, 2), (7, 1, 10)])
+def test_scale(isa, width, rows) -> None:
+    x, factors = random(*rows, width), random(*rows, seed=1)
+    got = tamiz_ops.run("Scale", [x, factors], isa=isa, threads=2)[0]
+    np.testing.assert_array_equal(got, x * factors[..., None])
+    np.testing.assert_allclose(got, reference.run("Scale", [x, factors])[0], rtol=1e-7)
+
+
+def test_factors_of_other_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"factors has shape \[3, 2\], expected \[3, 4\]"):
+        tamiz_ops.run("Scale", [random(3, 4, 8), random(3, 2)])
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -103,6 +103,12 @@ def test_swiglu() -> None:
           lambda g, u: reference.swiglu(g, u), (0, 1))  # fmt: skip
 
 
+def test_scale() -> None:
+    x = RANDOM.normal(size=(TOKENS, 2, WIDTH)).astype(np.float32)
+    check(node("Scale", {"x": None, "w": None}), {"x": x, "w": rows(2)},
+          lambda x, w: reference.run("Scale", [x, w]), (0, 1))  # fmt: skip
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_expert_sum(shared: bool) -> None:
     values = {"x": RANDOM.normal(size=(TOKENS, 2, WIDTH)).astype(np.float32), "w": rows(2)}

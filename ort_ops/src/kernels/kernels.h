@@ -3,6 +3,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/basic/elementwise.h"
+#include "kernels/basic/scale.h"
 #include "kernels/channels/channels.h"
 #include "kernels/convolution/short_conv.h"
 #include "kernels/deltas/deltas.h"
@@ -47,6 +48,7 @@ struct Kernels {
   DeltaNetKernels delta_net;
   StateSpaceKernels state_space;
   ScanKernels scan;
+  ScaleKernel* scale;
 };
 
 }  // namespace tamiz

@@ -2,6 +2,7 @@
 // would leak wide instructions.
 #include "kernels/attention/attention-inl.h"
 #include "kernels/basic/elementwise-inl.h"
+#include "kernels/basic/scale-inl.h"
 #include "kernels/channels/channels-inl.h"
 #include "kernels/convolution/short_conv-inl.h"
 #include "kernels/deltas/deltas-inl.h"
@@ -63,6 +64,7 @@ constexpr Kernels table(const char* isa, const ByteKernels* bytes) {
       delta_net_kernels,
       state_space_kernels,
       scan_kernels,
+      scale_rows,
   };
 }
 

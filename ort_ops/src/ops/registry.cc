@@ -5,6 +5,7 @@
 #include "ops/attention/text_attention.h"
 #include "ops/basic/layer_norm.h"
 #include "ops/basic/rms_norm.h"
+#include "ops/basic/scale.h"
 #include "ops/basic/sum.h"
 #include "ops/basic/swiglu.h"
 #include "ops/convolution/short_conv.h"
@@ -41,6 +42,7 @@ const std::vector<OpSpec>& op_specs() {
       rms_norm_spec(),
       layer_norm_spec(),
       sum_spec(),
+      scale_spec(),
       swiglu_spec(),
       expert_router_spec(),
       expert_matmul_spec(),

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
+def scale(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = w x, w a factor for each row."""
+    x, weights = read(node, 0, values), read(node, 1, values)
+    return [g * weights[..., None], (g * x).sum(-1)]
+
+
 def expert_sum(node: ir.Node, values: Values, g: Float) -> Gradients:
     """y = Σ_j w_j x_j + share · shared."""
     x, weights = read(node, 0, values), read(node, 1, values)

@@ -84,6 +84,7 @@ _OPS = {
     ("tamiz", "LastPositions"): _Op(fused.last_positions, (0,)),
     ("tamiz", "Mamba2"): _Op(state_space.mamba2, (0,)),
     ("tamiz", "RMSNorm"): _Op(fused.rms_norm, (0, 2), needs_first=False),
+    ("tamiz", "Scale"): _Op(experts.scale, (0, 1)),
     ("tamiz", "SelectiveScan"): _Op(selective_scan.selective_scan, (0, 1, 2, 3, 4)),
     ("tamiz", "ShortConv"): _Op(selective_scan.short_conv, (0, 1, 2)),
     ("tamiz", "SwiGLU"): _Op(fused.swiglu, (0, 1)),
