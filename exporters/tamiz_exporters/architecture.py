@@ -45,6 +45,9 @@ class Architecture:
         trained_activation: Whether layers have numbers of their activation, see `xielu_weights`.
         alibi: Largest exponent of slopes by distance where a source says none, see `alibi`; 0: the
             decoder has positions.
+        unit_heads: Whether queries and keys that rotate are normed without weights, unless a source
+            says otherwise.
+        chunked: Whether layers with a rotary embedding attend in chunks, see `chunk_fields`.
         norms_behind: Whether norms of single queries and keys stand behind the rotation.
         class_decides: Whether others have its name there, so that its class must be named, too.
         names: A layer's weights: their names in the graph → in GGUF.
@@ -179,6 +182,8 @@ class Architecture:
     score_scale: float = 0.0
     trained_activation: bool = False
     alibi: float = 0.0
+    unit_heads: bool = False
+    chunked: bool = False
     norms_behind: bool = False
     class_decides: bool = False
 

@@ -17,6 +17,7 @@ from tamiz_exporters.hybrid_architectures import (
     HYBRIDS_WITH_EXPERTS,
     WITH_NORMED_STATES,
 )
+from tamiz_exporters.llama4_architectures import LLAMA_4
 from tamiz_exporters.mean_norm_architectures import WITH_MEANS
 from tamiz_exporters.mixture_architectures import MIXTURES, WITH_SHARED
 from tamiz_exporters.mixture_traits import (
@@ -282,6 +283,7 @@ ARCHITECTURES = {
     "gemma3n": GEMMA_3N,
     "gemma4": GEMMA_4,
     "gpt2": GPT_2,
+    "llama4": LLAMA_4,
     **HYBRIDS,
     **APERTUS,
     **WITH_ALIBI,

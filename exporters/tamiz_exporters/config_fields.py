@@ -7,6 +7,7 @@ from tamiz_exporters.gemma_config_fields import GEMMA_4, GEMMA_FIELDS, LAYER_INP
 from tamiz_exporters.hunyuan_config_fields import HUNYUAN, HUNYUAN_FIELDS, HUNYUAN_MOE
 from tamiz_exporters.idle_config_fields import WITHOUT_EFFECT
 from tamiz_exporters.lfm2_config_fields import LFM2, LFM2_FIELDS
+from tamiz_exporters.llama4_config_fields import LLAMA_4, LLAMA_4_FIELDS
 from tamiz_exporters.mamba_config_fields import (
     FALCON_H1,
     GRANITE_HYBRID,
@@ -61,7 +62,7 @@ _BY_KIND = (
         "olmo3",
         "cohere2",
     ),
-    *("afmoe", "dots1"),
+    *("afmoe", "dots1", *LLAMA_4),
     *("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", GRANITE_HYBRID),
 )
 _NEOX = ("gpt_neox",)
@@ -119,6 +120,7 @@ _GRANITE_EXPERTS = ("granitemoe", "granitemoeshared")
 _MIXTURES = (
     *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", *_GRANITE_EXPERTS, GRANITE_HYBRID, "gpt_oss"),
     JAMBA,
+    *LLAMA_4,
     *GEMMA_4,
     *(*_DELTA_MIXTURES, *_ROUTED, "lfm2_moe", *_MINIMAX, *_COUNTED, *HUNYUAN_MOE),
     *SMALLTHINKER,
@@ -223,8 +225,8 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     "sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2", "exaone4", "afmoe")),
     "_sliding_window_pattern": obeyed_by((*_GEMMA, "cohere2")),
-    "no_rope_layers": obeyed_by(["smollm3"]),
-    "no_rope_layer_interval": obeyed_by(["smollm3"]),
+    "no_rope_layers": obeyed_by(["smollm3", *LLAMA_4]),
+    "no_rope_layer_interval": obeyed_by(["smollm3", *LLAMA_4]),
     "query_pre_attn_scalar": obeyed_by(_GEMMA),
     "attn_logit_softcapping": obeyed(only=("gemma2",)),
     "final_logit_softcapping": obeyed(only=(*_GEMMA, *LAYER_INPUTS)),
@@ -245,7 +247,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "use_mrope": refused("positions in several dimensions"),
     "use_qk_norm": obeyed(
         "another value than what the file has is refused",
-        only=(*_ROUTED, *_MINIMAX, *_BAILING, *HUNYUAN),
+        only=(*_ROUTED, *_MINIMAX, *_BAILING, *HUNYUAN, *LLAMA_4),
     ),
     "embedding_multiplier": _multiplier("factor on the embedding", 1.0, others=(FALCON_H1,)),
     "residual_multiplier": _multiplier("factor on what layers add", 1.0),
@@ -364,6 +366,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     **ALIBI_FIELDS,
     **HUNYUAN_FIELDS,
     **LFM2_FIELDS,
+    **LLAMA_4_FIELDS,
     **MAMBA_FIELDS,
     **SMALLTHINKER_FIELDS,
 }

@@ -219,6 +219,7 @@ class Experts:
         top_groups: Groups of which a token takes experts: those with the largest sums of their
             two best scores.
         beside: Whether they stand beside the feed-forward block, see `gemma_graph`.
+        scales_input: Whether what an expert reads is multiplied by its weight, not what it gives.
         early: Whether the router reads the input of its layer, before all norms.
     """
 
@@ -235,6 +236,7 @@ class Experts:
     groups: int = 1
     top_groups: int = 1
     beside: bool = False
+    scales_input: bool = False
     early: bool = False
 
 
@@ -284,6 +286,7 @@ class DecoderConfig:
         centred: Whether norms are LayerNorms, which take the mean off; otherwise RMSNorms.
         parallel: Whether attention and feed-forward stand side by side, both beside x.
         slopes: Of each query head, by the distance of a key, see `alibi`; empty for none.
+        unit_heads: Whether single queries and keys that rotate are normed without weights.
         norms_behind: Whether norms of single queries and keys stand behind the rotation, see
             `rotary_norms`.
         growth: How queries grow with their position; None: they do not.
@@ -316,6 +319,7 @@ class DecoderConfig:
     normed_values: bool = False
     input_width: int = 0
     growth: Growth | None = None
+    unit_heads: bool = False
     norms_behind: bool = False
     slopes: tuple[float, ...] = ()
 

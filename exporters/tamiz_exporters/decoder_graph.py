@@ -50,7 +50,7 @@ from tamiz_exporters.latent_graph import head_numbers, latent_projections, value
 from tamiz_exporters.mask_graph import Masks, attention_masks
 from tamiz_exporters.mixer_graph import mixed, mixer_states
 from tamiz_exporters.rotary_graph import query_growth, rotary_table, rotate
-from tamiz_exporters.rotary_norms import take_weights_behind, weighted
+from tamiz_exporters.rotary_norms import add_unit_norms, take_weights_behind, weighted
 from tamiz_exporters.sink_graph import softmax
 
 OPSET = 18
@@ -97,6 +97,8 @@ class DecoderGraph(GraphBuilder):
         self.caches: dict[str, tuple[ir.Value, ir.Value]] = {}
         if config.norms_behind:
             take_weights_behind(self, len(config.layers))
+        if config.unit_heads:
+            add_unit_norms(self, config)
         packed = self.packed.get(_EMBEDDING)
         table = self.initializers[_EMBEDDING].const_value
         assert table is not None

@@ -47,8 +47,8 @@ def gguf_experts(
     count, top = of.positive("expert_count"), of.positive("expert_used_count")
     if top > count:
         of.reject("expert_used_count", top, f"at most {count}, as many as experts")
-    spans, step = traits.span_keys is not None, gguf_step(of, traits)
-    first = of.whole("leading_dense_block_count") if spans else 0
+    leading, step = traits.span_keys is not None and traits.span_keys[0], gguf_step(of, traits)
+    first = of.whole("leading_dense_block_count") if leading else 0
     having = [number for number in range(first, layers) if (number + 1) % step == 0]
     having = having if among is None else list(among)
     if not having:
@@ -59,8 +59,9 @@ def gguf_experts(
     shared = "expert_shared_feed_forward_length"
     shared = "expert_shared_count" if traits.gguf_counts else shared
     read = of.whole if traits.shared_counts else of.positive
-    shared_width = read(shared) if traits.shared_key else 0
+    shared_width = read(shared) if traits.shared_key and not traits.shared_alike else 0
     shared_width *= width if traits.gguf_counts else 1
+    shared_width += width if traits.shared_alike else 0
     _check_shared(of, traits, shared_width, width)
     return Experts(
         frozenset(having),
@@ -72,6 +73,7 @@ def gguf_experts(
         shared_gate=bool(traits.names.shared_gate),
         biased=f"{at}.{GGUF_EXPERTS.bias}" in of.file.tensors,
         beside=traits.beside,
+        scales_input=traits.scales_input,
         early=traits.early,
     )
 
@@ -144,6 +146,7 @@ def hf_experts(
         shared_gate=bool(shared and traits.names.shared_gate),
         biased=bool(traits.names.bias),
         beside=traits.beside,
+        scales_input=traits.scales_input,
         early=traits.early,
     )
 
@@ -173,6 +176,11 @@ def _hf_router(of: Fields, traits: MixtureTraits, count: int, top: int) -> dict[
 
 def _hf_layers(of: Fields, traits: MixtureTraits, layers: int) -> frozenset[int]:
     """All but those that ``mlp_only_layers`` names, or of a span, and of so many the last."""
+    if traits.listed_key and (listed := of.given(traits.listed_key)) is not None:
+        known = isinstance(listed, list) and all(type(n) is int for n in listed)
+        if not known or not {*listed} or {*listed} - {*range(layers)}:
+            of.reject(traits.listed_key, listed, f"numbers of layers from 0 to {layers - 1}")
+        return frozenset(listed)
     if traits.span_keys is not None:
         first, last, every = traits.span_keys
         end = of.given(last) if last else None

@@ -7,6 +7,9 @@ With E experts, of which a token takes the `top` best, and x its normed residual
     w_j    = scale · s[e_j] (/ Σ s[e_j]) (· f[e_j])          or softmax of the chosen scores alone
     y      = Σ_j w_j · ffn_{e_j}(x)  (+ g · ffn_shared(x))   g = sigmoid(x·wgᵀ) or 1
 
+With `scales_input` it is Σ_j ffn_{e_j}(w_j·x) instead. As f(w·g) · (w·u) = w · f(w·g) · u, w_j
+stays a factor on the output, and is one on the gate, too.
+
 Experts whose weights are packed are multiplied by ``tamiz.ExpertMatMul``, which reads those that
 are chosen. Float32 weights are written in ONNX's operators, which multiply with all experts and
 weigh with 0 those that are not chosen. Products of experts may have biases.
@@ -91,13 +94,21 @@ def _chosen_only(
         of.own_op("ExpertMatMul", f"{name}/experts/{part}", inputs, weight.attributes(), [y])
         return y
 
+    def scaled(part: str, value: ir.Value) -> ir.Value:
+        y = product(part, value)
+        if part != "gate_proj" or not experts.scales_input:
+            return y
+        gate = typed_value(f"{name}/experts/{part}/scaled", floats, *(y.shape or ()))
+        of.own_op("Scale", f"{name}/experts/{part}/scale", [y, weights], {}, [gate])
+        return gate
+
     if activation == CLAMPED:
         gate, up = product("gate_proj", x), product("up_proj", x)
         hidden = typed_value(f"{name}/experts/act_fn_output_0", floats, *(gate.shape or ()))
         attributes = {"activation": "quick_gelu", "limit": CLAMP}
         of.own_op("SwiGLU", f"{name}/experts/act_fn", [gate, up], attributes, [hidden])
     else:
-        hidden = _hidden(of, f"{name}/experts", activation, product, x)
+        hidden = _hidden(of, f"{name}/experts", activation, scaled, x)
     down = product("down_proj", hidden)
     y = typed_value(f"{name}/sum_output_0", floats, *_SIZE, down.shape[3])  # type: ignore[index]
     summed = [down, weights, *(value for value in (shared, share) if value is not None)]
@@ -137,7 +148,12 @@ def _all_of_them(
         bias = of.op("Reshape", f"{name}/experts/{part}/Reshape", bias, shape)
         return of.op("Add", f"{name}/experts/{part}/Add", y, bias)
 
-    hidden = _hidden(of, f"{name}/experts", activation, product, wide)
+    def scaled(part: str, value: ir.Value) -> ir.Value:
+        y, at = product(part, value), f"{name}/experts/{part}/scale"
+        scales = part == "gate_proj" and experts.scales_input
+        return of.op("Mul", f"{at}/Mul", y, weights) if scales else y
+
+    hidden = _hidden(of, f"{name}/experts", activation, scaled, wide)
     down = of.op("Mul", f"{name}/experts/Mul_1", product("down_proj", hidden), weights)
     y = of.op("ReduceSum", f"{name}/experts/ReduceSum", down, of.constant([1]), keepdims=0)
     if shared is None:

@@ -58,6 +58,8 @@ def hf_config(model: GgufModel) -> dict[str, Any]:
     if model.traits.logit_scale:
         out["logit_scale"] = 1 / config.logit_divisor
     out |= _gemma(model)
+    if model.traits.unit_heads:
+        out["use_qk_norm"] = config.unit_heads
     if config.latent is not None:
         out |= hf_latent_fields(config.latent, config.heads)
     elif model.rope.dimensions != config.head_dim and not model.traits.wide_heads:

@@ -32,7 +32,7 @@ _HUNYUAN = ("hunyuan-moe",)
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
     *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
-    "jamba",
+    *("jamba", "llama4"),
     *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES, *_GEMMA_4, *_HUNYUAN),
 )
 _GRANITE_EXPERTS = ("granitemoe", "granitehybrid")
@@ -100,7 +100,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_feed_forward_length": obeyed(
         only=(
             *("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES),
-            *(*_GEMMA_4, *_HUNYUAN),
+            *(*_GEMMA_4, *_HUNYUAN, "llama4"),
         )
     ),
     "expert_shared_feed_forward_length": obeyed(
@@ -119,7 +119,10 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "leading_dense_block_count": obeyed(
         "layers before the first with experts", only=(*_ERNIE, *_ROUTED, "lfm2moe", "afmoe")
     ),
-    "interleave_moe_layer_step": obeyed("of so many layers the last has experts", only=_ERNIE),
+    "interleave_moe_layer_step": obeyed(
+        "of so many layers the last has experts",
+        only=(*_ERNIE, "llama4"),
+    ),
     "expert_gating_func": _router("1: softmax, 2: sigmoid, 3: softmax of the chosen", 1),
     "expert_weights_scale": _router("factor on the weights of the chosen", 1.0),
     "expert_weights_norm": _router("whether these are divided by their sum"),

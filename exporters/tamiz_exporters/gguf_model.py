@@ -11,6 +11,7 @@ import numpy as np
 from tamiz_exporters.activations import GGUF_NAMES, chosen_activation
 from tamiz_exporters.alibi_fields import gguf_slopes
 from tamiz_exporters.architectures import SOFT_CAPS
+from tamiz_exporters.chunk_fields import gguf_reach
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
     Experts,
@@ -32,11 +33,12 @@ from tamiz_exporters.gguf_rope import Rope
 from tamiz_exporters.gguf_traits import gguf_traits
 from tamiz_exporters.latent_fields import MINICPM, depth_scales, gguf_latent
 from tamiz_exporters.latent_weights import GGUF_LATENTS
+from tamiz_exporters.llama4_architectures import WITHOUT_NORMS
 from tamiz_exporters.mamba_fields import gguf_layers, gguf_mamba_attending, gguf_width
 from tamiz_exporters.mamba_traits import ScanTraits
 from tamiz_exporters.mamba_weights import GGUF_MAMBA
 from tamiz_exporters.mixture_traits import GGUF_EXPERTS, gguf_expert_names
-from tamiz_exporters.rotary_norms import check_rotations
+from tamiz_exporters.rotary_norms import norms_of_heads
 from tamiz_exporters.scan_weights import GGUF_SCAN
 from tamiz_exporters.stream_fields import gguf_shared, gguf_streams
 from tamiz_exporters.stream_weights import GGUF_STREAMS
@@ -92,10 +94,9 @@ class GgufModel:
         rotates = latent.rope if latent else self._wide.size if self._wide else head_dim
         traits = self.traits.yarn_truncated, self.traits.stretches_scores
         self.rope = Rope(of, rotates, *traits, head_dim if self._wide else 0)
-        self.context = self.rope.context
         layers = self._layers()
-        if self.traits.norms_behind:
-            check_rotations(layers, "rope.scaling.type", of.reject)
+        self.context = gguf_reach(of, self.traits, layers, self.rope.context)
+        unit = of.given("expert_count") != WITHOUT_NORMS
         score_cap, logit_cap = map(of.number, SOFT_CAPS, self.traits.soft_caps or (0.0, 0.0))
         self.config = DecoderConfig(
             heads=heads,
@@ -112,9 +113,9 @@ class GgufModel:
             centred=self.traits.centred,
             parallel=self.traits.parallel and (of.given(_PARALLEL) is None or of.flag(_PARALLEL)),
             growth=self.rope.growth,
-            norms_behind=self.traits.norms_behind,
             slopes=gguf_slopes(of, self.traits, heads),
             **self._gemma(len(layers)),
+            **norms_of_heads(self.traits, layers, unit, "rope.scaling.type", of.reject),
             **self._factors(heads, latent, len(layers)),
         )
         self.ffn = self._widths(layers)
@@ -359,7 +360,7 @@ class GgufModel:
                 traits.no_rope_every or count + 1
             )
             turns = narrow if traits.turns_in_windows and window else turns
-            seen = window if narrow and window < self.context else 0
+            seen = window if narrow and window < self.rope.context else 0
             of_layer = (local if narrow else rotary) if turns else None
             heads = None if narrow else self._wide
             layers.append(LayerAttention(of_layer, seen, heads=heads))

@@ -32,5 +32,6 @@ def check_biases(of: Fields, traits: Architecture, tensors: Container[str], laye
             of.reject(key, False, f"true, as {layer}{part} has a bias")
     norm = traits.own_names.get("self_attn.q_norm", "self_attn.q_norm")
     has_norm, key = f"{layer}{norm}.weight" in tensors, "use_qk_norm"
-    if key in of.values and of.flag(key) is not has_norm:
+    asked = key in of.values and not traits.unit_heads
+    if asked and of.flag(key) is not has_norm:
         of.reject(key, not has_norm, f"{str(has_norm).lower()}, as {layer}self_attn")

@@ -118,7 +118,7 @@ def turning(of: Fields, traits: Architecture, count: int) -> list[bool]:
     """
     if not traits.no_rope_every:
         return [not (traits.positions or traits.alibi)] * count
-    given = of.given("no_rope_layers")
+    given = of.given("no_rope_layers") or None  # Llama 4 says nothing by an empty list
     if given is None:
         every = of.positive("no_rope_layer_interval", traits.no_rope_every)
         return [number % every != 0 for number in range(1, count + 1)]

@@ -13,6 +13,7 @@ from tamiz.api import read_json
 from tamiz_exporters.activations import HF_NAMES, chosen_activation
 from tamiz_exporters.alibi_fields import hf_slopes
 from tamiz_exporters.architectures import SOFT_CAPS
+from tamiz_exporters.chunk_fields import hf_reach
 from tamiz_exporters.companions import CONFIG, SENTENCE_MODULES
 from tamiz_exporters.decoder_config import (
     DecoderConfig,
@@ -36,7 +37,7 @@ from tamiz_exporters.latent_fields import MINICPM, depth_scales, hf_latent
 from tamiz_exporters.latent_weights import HF_LATENTS
 from tamiz_exporters.mamba_fields import falcon_scales, hf_expert_layers, hf_kinds
 from tamiz_exporters.mamba_traits import MambaTraits, ScanTraits
-from tamiz_exporters.rotary_norms import check_rotations
+from tamiz_exporters.rotary_norms import norms_of_heads
 from tamiz_exporters.safetensors_file import SafetensorsFolder
 from tamiz_exporters.score_weight import score_weight
 from tamiz_exporters.stored_tensor import Source, find_tensor
@@ -59,6 +60,8 @@ _BESIDE = (
 #: Frequencies and masks that old versions of transformers stored.
 _ROTARY = r".*\.(rotary_emb\.inv_freq|attn\.(masked_)?bias)"
 _HEAD, _SCORE = "lm_head.weight", "score.weight"
+#: What begins the names of the text model with its head, where a model also reads pictures.
+_TEXT_PART = "language_model."
 _MOST_LAYERS = 10_000
 _PARALLEL = "use_parallel_residual"
 
@@ -105,9 +108,8 @@ class HfModel:
         rotary = latent.rope if latent else wide.size if wide else head_dim
         self._rope = HfRope(of, self._traits, rotary, head_dim if wide else 0)
         layers = mixers(of, self._traits, self._rope, self._hidden, self._count(), wide)
-        self.context = self._rope.context
-        if self._traits.norms_behind:
-            check_rotations(layers, "rope_scaling", of.reject)
+        self.context = hf_reach(of, self._traits, layers, self._rope.context)
+        unit = of.flag("use_qk_norm") is not False
         multipliers = self._multipliers(head_dim)
         if latent is not None:
             multipliers["scale"] = (latent.nope + latent.rope) ** -0.5 * self._rope.stretch
@@ -127,9 +129,9 @@ class HfModel:
             centred=self._traits.centred,
             parallel=self._traits.parallel and of.flag(_PARALLEL) is not False,
             growth=self._rope.growth,
-            norms_behind=self._traits.norms_behind,
             slopes=hf_slopes(of, self._traits, heads),
             **self._gemma(len(layers)),
+            **norms_of_heads(self._traits, layers, unit, "rope_scaling", of.reject),
             **multipliers,
         )
 
@@ -171,7 +173,7 @@ class HfModel:
         names = Names(
             f"{prefix}{self._traits.embedding}.weight",
             f"{prefix}{self._traits.last_norm[0]}.weight",
-            f"{self._traits.head}.weight",
+            self._head(),
             f"{prefix}{self._traits.layers}.{{}}",
             parts,
             self._traits.hf_fused,
@@ -284,6 +286,12 @@ class HfModel:
     def _tied(self) -> bool | None:
         flags = (self._of.flag(key) for key in ("tie_word_embeddings", "tie_embedding"))
         return next((flag for flag in flags if flag is not None), None)
+
+    def _head(self) -> str:
+        """The head's weight, which may lie in a part that is the text model."""
+        name = f"{self._traits.head}.weight"
+        inner = f"{_TEXT_PART}{name}"
+        return inner if inner in self.folder.tensors else name
 
     def _latent(self, heads: int) -> Latent | None:
         """What keys and values are made of, where it is a latent."""

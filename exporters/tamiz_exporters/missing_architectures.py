@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-_EXPERTS = "a mixture of experts with a router, biases or attention of its own kind"
-
 #: What tamiz' decoder graph lacks for architectures that are known, by `general.architecture`.
 MISSING = {
-    "llama4": _EXPERTS,
     **dict.fromkeys(("deepseek32", "glm-dsa"), "attention to keys that an indexer chooses"),
     **dict.fromkeys(("rwkv6", "rwkv7"), "layers without attention"),
     "jais": "scores that are divided by the length of a head",

@@ -35,6 +35,9 @@ class MixtureTraits:
         scale: Factor on the weights of the chosen where ``config.json`` says none.
         groups: Groups, and how many a token takes, where ``config.json`` says none.
         beside: Whether they stand beside the feed-forward block.
+        shared_alike: Whether GGUF has no key for the shared expert, as wide as the others.
+        listed_key: Layers with experts in ``config.json``, where it lists them; empty: it does not.
+        scales_input: Whether what an expert reads is multiplied by its weight.
         early: Whether the router reads the input of its layer.
     """
 
@@ -58,6 +61,9 @@ class MixtureTraits:
     scale: float = 1.0
     groups: tuple[int, int] = (1, 1)
     beside: bool = False
+    shared_alike: bool = False
+    listed_key: str = ""
+    scales_input: bool = False
     early: bool = False
 
 

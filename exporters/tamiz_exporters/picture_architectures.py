@@ -24,6 +24,7 @@ _GEMMA3 = {
 #: By ``model_type``: the class in transformers, and the ``model_type`` of the text model.
 _WITH_PICTURES = {
     "gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
+    "llama4": ("Llama4ForConditionalGeneration", "llama4_text"),
     "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
     "qwen2_vl": ("Qwen2VLForConditionalGeneration", "qwen2"),
     "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2"),

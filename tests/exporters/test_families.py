@@ -11,6 +11,7 @@ of 64 layers alone, so the tiny one with windows is compared with transformers.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,16 @@ from gguf.constants import GGMLQuantizationType as Type
 from kit.arrays import relative_error
 from kit.equal_runs import build_model
 from kit.families import FAMILIES
-from kit.family_files import write_folder, write_gguf
+from kit.family_files import config, tensors, write_folder, write_gguf
+from kit.state_families import STATES
+from kit.tiny_safetensors import write_file
 from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
 from tamiz.runtime import Batch
 from tamiz.runtime.model import Model
 from tamiz.survey.export import export
 from tamiz_exporters.decoder_config import Growth
+from tamiz_exporters.gguf_config import hf_config
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
 from tamiz_exporters.hf_model import HfModel
@@ -46,6 +50,8 @@ TEXT = [(7 * i * i + 3 * i) % 250 + 2 for i in range(150)]
 SPLIT = ("ministral 3", "minicpm", "minicpm 4", "granite moe with a shared expert", "afmoe")
 #: Whose configuration names no activation.
 UNNAMED_GELU = ("bloom", "mpt")
+#: With fields that others lack.
+WITH_FIELDS = [*(name for name in STATES if STATES[name].gguf), "llama 4"]
 IN_GGUF = [name for name, family in FAMILIES.items() if family.gguf]
 
 
@@ -108,6 +114,83 @@ def test_a_mistral_3_may_have_the_text_model_of_ministral(tmp_path: Path) -> Non
     text = json.loads((tmp_path / "ministral" / "config.json").read_text())
     write_folder(tmp_path / "hf", "mistral small 3.1", text_config=text)
     assert HfModel(tmp_path / "hf").config.growth == Growth(0.1, 16, 33)
+
+
+def test_the_text_model_of_a_llama_4_with_pictures_is_read(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    text = config(FAMILIES["llama 4"])
+    whole = ["Llama4ForConditionalGeneration"]
+    fields = {"architectures": whole, "model_type": "llama4", "text_config": text}
+    weights = {f"language_model.{name}": w for name, w in tensors(FAMILIES["llama 4"]).items()}
+    weights["vision_model.layernorm_pre.weight"] = np.ones(2, np.float32)
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(fields))
+    write_file(tmp_path / "hf" / "model.safetensors", weights)
+    bundle = export(str(tmp_path / "hf"), tmp_path / "dense", plugins, "float32")
+    check(bundle.path, REFERENCES["transformers"]["llama 4"], RELATIVE_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reach"),
+    [
+        ({}, 127),
+        ({"attention_chunk_size": 100}, 100),
+        ({"attn_temperature_tuning": False}, 256),
+        ({"attn_temperature_tuning": 4}, 127),
+        ({"attn_temperature_tuning": False, "attention_chunk_size": None}, 512),
+        ({"attn_temperature_tuning": False, "layer_types": ["full_attention"] * 4}, 512),
+        ({"no_rope_layers": []}, 127),
+        ({"no_rope_layers": [1] * 4}, 256),
+    ],
+)
+def test_a_llama_4_ends_where_its_chunks_and_positions_begin_to_count(
+    tmp_path: Path, changes: dict[str, Any], reach: int, caplog
+) -> None:
+    write_folder(tmp_path / "hf", "llama 4", **changes)
+    assert HfModel(tmp_path / "hf").context == reach
+    assert (f"sequences are limited to {reach} tokens of 512" in caplog.text) == (reach < 512)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"layer_types": ["sliding_attention"] * 4},
+            "expected chunked_attention or full_attention",
+        ),
+        ({"moe_layers": [1, 7]}, r"moe_layers: found \[1, 7\], expected numbers of layers"),
+        ({"moe_layers": [1]}, "layers.3.feed_forward.gate_proj.weight: found no such tensor"),
+        ({"floor_scale": 0}, "floor_scale: found 0, expected a positive number"),
+    ],
+)
+def test_absurd_fields_of_a_llama_4_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    write_folder(tmp_path / "hf", "llama 4", **changes)
+    with pytest.raises(TamizError, match=message):
+        HfModel(tmp_path / "hf").weights().find()
+
+
+@pytest.mark.parametrize("name", WITH_FIELDS)
+def test_a_gguf_gives_the_configuration_of_the_folder(tmp_path: Path, name: str) -> None:
+    write_gguf(tmp_path / "tiny.gguf", name)
+    held = GgufModel(GgufFile(tmp_path / "tiny.gguf"))
+    write_folder(tmp_path / "hf", name)
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(hf_config(held)))
+    found = HfModel(tmp_path / "hf").config
+    # As text: rotary embeddings are equal to themselves alone.
+    assert str(found) == str(replace(held.config, epsilon=found.epsilon))
+    assert found.epsilon == pytest.approx(held.config.epsilon, rel=1e-6)
+
+
+def test_a_llama_4_of_a_gguf_has_chunks_and_norms_as_llama_cpp_reads_them(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "long.gguf", "llama 4", context_length=10_000)
+    held = GgufModel(GgufFile(tmp_path / "long.gguf"))
+    assert (held.context, held.config.unit_heads) == (8191, True)
+    write_gguf(tmp_path / "other.gguf", "llama 4", **{"attention.sliding_window": 0})
+    with pytest.raises(TamizError, match=r"sliding_window: found 0, expected no such key"):
+        GgufModel(GgufFile(tmp_path / "other.gguf"))
 
 
 def test_a_text_model_of_another_kind_is_refused(tmp_path: Path) -> None:

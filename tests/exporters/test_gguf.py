@@ -334,9 +334,9 @@ def test_refuses_an_unknown_architecture(tmp_path) -> None:
 
 def test_says_what_a_known_architecture_would_need(tmp_path) -> None:
     with pytest.raises(
-        TamizError, match=r"found llama4 \(not supported: a mixture .*\), expected one of llama"
+        TamizError, match=r"found rwkv7 \(not supported: layers without.*\), expected one of llama"
     ):
-        export(tmp_path, tiny_gguf.random_model(architecture="llama4"))
+        export(tmp_path, tiny_gguf.random_model(architecture="rwkv7"))
 
 
 MISFITS = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +12,9 @@ from gguf.constants import GGMLQuantizationType as Type
 
 from kit.arrays import relative_error
 from kit.family_files import write_folder as write_family
-from kit.family_files import write_gguf as write_family_gguf
 from kit.mamba_gguf import write_gguf
 from kit.mamba_logits import mamba_logits
 from kit.mambas import MAMBAS, TinyMamba, random_mamba, write_folder
-from kit.state_families import STATES
 from tamiz.files.bundle import Bundle
 from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
@@ -26,10 +22,6 @@ from tamiz.runtime.model import Model
 from tamiz.survey.export import export
 from tamiz.survey.survey import survey
 from tamiz_exporters import safetensors
-from tamiz_exporters.gguf_config import hf_config
-from tamiz_exporters.gguf_file import GgufFile
-from tamiz_exporters.gguf_model import GgufModel
-from tamiz_exporters.hf_model import HfModel
 
 RELATIVE_ERROR = 5e-6
 #: Activations are quantised to 16 bits in groups of 32.
@@ -195,17 +187,6 @@ def test_absurd_fields_of_jamba_are_refused(tmp_path: Path, change, message) -> 
     write_family(tmp_path / "hf", "jamba", **change)
     with pytest.raises(TamizError, match=message):
         safetensors.export(str(tmp_path / "hf"), tmp_path)
-
-
-@pytest.mark.parametrize("name", STATES)
-def test_a_gguf_gives_the_configuration_of_the_folder(tmp_path: Path, name: str) -> None:
-    write_family_gguf(tmp_path / "tiny.gguf", name)
-    held = GgufModel(GgufFile(tmp_path / "tiny.gguf"))
-    write_family(tmp_path / "hf", name)
-    (tmp_path / "hf" / "config.json").write_text(json.dumps(hf_config(held)))
-    found = HfModel(tmp_path / "hf").config
-    assert found == replace(held.config, epsilon=found.epsilon)
-    assert found.epsilon == pytest.approx(held.config.epsilon, rel=1e-6)
 
 
 @pytest.mark.parametrize(

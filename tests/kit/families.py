@@ -30,6 +30,7 @@ from kit.family_shapes import (
     norms,
 )
 from kit.hunyuan_families import HUNYUANS
+from kit.llama4_families import LLAMA_4
 from kit.mixture_families import MIXTURES
 from kit.picture_families import PICTURES
 from kit.position_families import WITH_POSITIONS
@@ -121,6 +122,7 @@ FAMILIES = {
     **HUNYUANS,
     **WITH_POSITIONS,
     **STATES,
+    "llama 4": LLAMA_4,
     **MIXTURES,
     **SMALLTHINKERS,
     "olmo 2": Family("Olmo2ForCausalLM", "olmo2", "olmo2", _OLMO, ENDS),

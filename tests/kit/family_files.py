@@ -184,6 +184,14 @@ def _parts(tensors: dict[str, Array]) -> Iterator[tuple[str, Array]]:
                 at, _, _ = name.rpartition(".input_linear")
                 yield f"{at.rpartition('.')[0]}.{block}.{part}_proj.weight", own
             continue
+        if name.endswith("experts.gate_up_proj"):
+            for part, own in zip(("gate", "up"), np.split(values, 2, -1), strict=True):
+                at = name.replace("gate_up_proj", f"{part}_proj.weight")
+                yield at, np.ascontiguousarray(own.swapaxes(1, 2))
+            continue
+        if name.endswith("experts.down_proj"):
+            yield f"{name}.weight", np.ascontiguousarray(values.swapaxes(1, 2))
+            continue
         if not name.endswith("attention.wqkv.weight"):
             yield name, values
             continue

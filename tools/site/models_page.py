@@ -84,7 +84,7 @@ FAMILIES = (
     _Family("LFM2 MoE", "lfm2_moe", "lfm2moe"),
     _Family("Ling, Ring 2.0 (mini, flash)", "bailing_moe", "bailingmoe2"),
     _Family("Llama 2, 3", "llama", "llama"),
-    _Family("Llama 4", "llama4_text", "llama4"),
+    _Family("Llama 4 (up to 8,191 tokens), text", "llama4_text", "llama4"),
     _Family("Mamba", "mamba", "mamba"),
     _Family("MiniCPM 1, 2, 4", "minicpm", "minicpm"),
     _Family("MiniCPM3", "minicpm3", "minicpm3"),
