@@ -13,6 +13,7 @@ from tamiz_exporters.dense_architectures import DENSE, GATE_UP, HF_DENSE, OLMO_3
 from tamiz_exporters.gemma_architectures import GEMMA_3N, GEMMA_4, GEMMA_4_MOE
 from tamiz_exporters.hunyuan_architectures import HUNYUAN
 from tamiz_exporters.hybrid_architectures import (
+    HF_HYBRIDS,
     HYBRIDS,
     HYBRIDS_WITH_EXPERTS,
     WITH_NORMED_STATES,
@@ -351,6 +352,7 @@ HF_ARCHITECTURES: dict[str, Architecture] = {
         for name in ("qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma3")
     },
     **HF_DENSE,
+    **HF_HYBRIDS,
     "ministral3": WITH_GROWTH["mistral3"],
     "bitnet": _BITNET_2B,
     "mixtral": WITH_EXPERTS["llama"],

@@ -8,6 +8,7 @@ from tamiz_exporters.activations import RELU2
 from tamiz_exporters.architecture import LAYER, Architecture
 from tamiz_exporters.expert_weights import DOWN, GATE, UP
 from tamiz_exporters.mamba_traits import (
+    BAMBA_MAMBA,
     FALCON_MAMBA,
     FIRST_MAMBA,
     GRANITE_MAMBA,
@@ -92,6 +93,19 @@ HYBRIDS = {
     "mamba2": _MAMBA_2,
     "nemotron_h": _NEMOTRON,
     "nemotron_h_moe": replace(_NEMOTRON, mixture=NEMOTRON),
+}
+
+#: By `model_type`, of models that GGUF calls a hybrid of Granite.
+HF_HYBRIDS = {
+    "bamba": Architecture(
+        "BambaForCausalLM",
+        "bamba",
+        own_names=_FEED_FORWARD,
+        last_norm=("final_layernorm", "output_norm"),
+        rotated=0.5,
+        defaults={"position_embedding_type": "rope"},
+        mamba=BAMBA_MAMBA,
+    ),
 }
 
 #: By `general.architecture`, where what a state space selects is normed.

@@ -8,12 +8,12 @@ from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, o
 GRANITE_HYBRID, FALCON_H1, NEMOTRON_H = "granitemoehybrid", "falcon_h1", "nemotron_h"
 MAMBA_2 = "mamba2"
 _FIRST = ("mamba", "falcon_mamba")
-JAMBA = "jamba"
+JAMBA, BAMBA = "jamba", "bamba"
 _MIXERS = (NEMOTRON_H, MAMBA_2)
-_GROUPED = (GRANITE_HYBRID, FALCON_H1, *_MIXERS)
+_GROUPED = (GRANITE_HYBRID, FALCON_H1, BAMBA, *_MIXERS)
 #: The kinds of models that have them.
 MAMBA_KINDS = (*_GROUPED, *_FIRST, JAMBA)
-_PREFIXED = (GRANITE_HYBRID, FALCON_H1)
+_PREFIXED = (GRANITE_HYBRID, FALCON_H1, BAMBA)
 _STATE_SPACE = "of a selective state space"
 
 
@@ -41,6 +41,7 @@ MAMBA_FIELDS: dict[str, Field] = {
     "time_step_rank": obeyed_by(_FIRST, "length of what dt is made of; auto: hidden_size / 16"),
     "mamba_dt_rank": obeyed("length of what dt is made of; auto: hidden_size / 16", only=(JAMBA,)),
     "mamba_inner_layernorms": Field(Treatment.REFUSED, "dt, B and C without norms", (True, None)),
+    "attn_layer_indices": obeyed("the layers that attend", only=(BAMBA,)),
     "attn_layer_period": obeyed("every how many layers one attends", only=(JAMBA,)),
     "attn_layer_offset": obeyed("the first layer that attends", only=(JAMBA,)),
     "expert_layer_period": obeyed("every how many layers one has experts", only=(JAMBA,)),
@@ -96,10 +97,12 @@ MAMBA_FIELDS: dict[str, Field] = {
         "calc_logits_for_entire_prompt",
         "fused_add_norm",
     ),
+    **no_effect("half of each head rotates, as in transformers", "attn_rotary_emb"),
     **no_effect("old names in the first files of Mamba", "d_inner", "ssm_cfg"),
     **no_effect("the weights have the number of tokens", "pad_vocab_size_multiple"),
     **no_effect(
         "training only",
+        "z_loss_coefficient",
         "time_step_init_scheme",
         "time_step_scale",
         "time_step_floor",

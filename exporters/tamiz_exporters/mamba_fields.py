@@ -117,6 +117,8 @@ def hf_kinds(of: Fields, traits: StateSpaceTraits, count: int | None = None) -> 
         return [_MAMBA] * (of.positive("num_hidden_layers") if count is None else count)
     if isinstance(traits, ScanTraits):
         return _hf_spread_kinds(of, traits, count or of.positive("num_hidden_layers"))
+    if isinstance(traits, MambaTraits) and traits.listed_key:
+        return _hf_listed_kinds(of, traits.listed_key, count or of.positive("num_hidden_layers"))
     names = ("hybrid_override_pattern", "layers_block_type", "layer_types")
     key = next((name for name in names if of.given(name) is not None), names[-1])
     listed, known = of.given(key), _ONE_BLOCK_KINDS if traits.one_block else _KINDS
@@ -129,6 +131,18 @@ def hf_kinds(of: Fields, traits: StateSpaceTraits, count: int | None = None) -> 
     if _ATTENTION not in kinds:
         of.reject(key, listed, "a layer that attends")
     return kinds
+
+
+def _hf_listed_kinds(of: Fields, key: str, count: int) -> list[str]:
+    """The kinds of layers of which a field lists those that attend."""
+    listed = of.given(key)
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or not {*map(str, listed)} <= {*map(str, range(count))}
+    ):
+        of.reject(key, listed, f"numbers of layers from 0 to {count - 1}")
+    return [_ATTENTION if number in listed else _MAMBA for number in range(count)]
 
 
 def _hf_spread_kinds(of: Fields, traits: ScanTraits, count: int) -> list[str]:

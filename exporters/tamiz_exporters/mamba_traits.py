@@ -42,6 +42,7 @@ class MambaTraits(StateSpaceTraits):
         head_key: Length of a head.
         norm_key: Whether the output is normed; empty: it is.
         norm_first_key: Whether the norm comes before the gate; empty: it does not.
+        listed_key: Numbers of the layers that attend; empty: kinds are listed by layer.
     """
 
     names: MambaNames
@@ -50,6 +51,7 @@ class MambaTraits(StateSpaceTraits):
     head_key: str = "mamba_d_head"
     norm_key: str = ""
     norm_first_key: str = ""
+    listed_key: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class ScanTraits(StateSpaceTraits):
 
 
 GRANITE_MAMBA = MambaTraits(hf_mamba_names("mamba"))
+BAMBA_MAMBA = replace(GRANITE_MAMBA, listed_key="attn_layer_indices", activation_key="hidden_act")
 FALCON_MAMBA = MambaTraits(
     hf_mamba_names("mamba"),
     beside=True,

@@ -174,6 +174,13 @@ def test_absurd_fields_are_refused_by_name(tmp_path: Path, name, change, message
         safetensors.export(str(tmp_path / "hf"), tmp_path)
 
 
+@pytest.mark.parametrize("listed", [None, [], [4], ["a"], 2])
+def test_a_bamba_must_list_layers_that_attend(tmp_path: Path, listed: object) -> None:
+    write_family(tmp_path / "hf", "bamba", attn_layer_indices=listed)
+    with pytest.raises(TamizError, match=r"attn_layer_indices: .* numbers of layers from 0 to 3"):
+        safetensors.export(str(tmp_path / "hf"), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

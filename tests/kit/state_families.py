@@ -19,6 +19,7 @@ from kit.family_shapes import (
 )
 
 _CHANNELS, _STATES, _RANK, _TAPS = 2 * HIDDEN, 16, 4, 4
+_MAMBA_HEADS = 8
 
 
 def mixer(name: str) -> Shapes:
@@ -126,7 +127,39 @@ _JAMBA = Family(
     },
 )
 
+_BAMBA_STATES: Shapes = {
+    "mamba.in_proj.weight": (2 * _CHANNELS + 2 * _STATES + _MAMBA_HEADS, HIDDEN),
+    "mamba.conv1d.weight": (_CHANNELS + 2 * _STATES, 1, _TAPS),
+    "mamba.conv1d.bias": (_CHANNELS + 2 * _STATES,),
+    "mamba.A_log": (_MAMBA_HEADS,),
+    "mamba.D": (_MAMBA_HEADS,),
+    "mamba.dt_bias": (_MAMBA_HEADS,),
+    "mamba.norm.weight": (_CHANNELS,),
+    "mamba.out_proj.weight": (HIDDEN, _CHANNELS),
+}
+_BAMBA = Family(
+    "BambaForCausalLM",
+    "bamba",
+    "",
+    tuple(
+        {**(_BAMBA_STATES if number != 2 else {**QKV, **OUT}), **_BLOCK, **_JAMBA_NORMS}
+        for number in range(LAYERS)
+    ),
+    _JAMBA.ends,
+    {
+        "mamba_n_heads": _MAMBA_HEADS,
+        "mamba_d_head": 16,
+        "mamba_n_groups": 1,
+        "mamba_d_state": _STATES,
+        "mamba_d_conv": _TAPS,
+        "mamba_expand": 2,
+        "attn_layer_indices": [2],
+        "attn_rotary_emb": 8,
+    },
+)
+
 STATES = {
+    "bamba": _BAMBA,
     "jamba": _JAMBA,
     "jamba without experts": replace(
         _JAMBA,

@@ -40,6 +40,7 @@ class _Family(NamedTuple):
 
 FAMILIES = (
     _Family("Apertus", "apertus", "apertus"),
+    _Family("Bamba", "bamba", "granitehybrid"),
     _Family("BitNet b1.58 2B4T", "bitnet", "bitnet-b1.58"),
     _Family("BitNet in llama.cpp", "bitnet", "bitnet"),
     _Family("BLOOM", "bloom", "bloom"),
