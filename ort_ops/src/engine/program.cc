@@ -43,6 +43,7 @@ Program::Program(std::vector<Step> steps, size_t inputs, std::vector<int> output
     }
   }
   apply_activations();
+  prepare_readers();
   find_waves();
   for (const Wave& wave : waves_) share_preparation(wave);
   find_slots();
@@ -99,15 +100,34 @@ bool Program::moves_into_its_reader(const Node& node) {
   if (!f || std::count(&ports_[node.inputs], &ports_[node.outputs], omitted) + 1 != inputs) {
     return false;
   }
-  if (std::count(ports_.begin(), ports_.end(), y) != 2) return false;  // one writes, one reads
-  if (std::count(outputs_.begin(), outputs_.end(), y)) return false;
+  if (!is_read_once(y)) return false;
   for (Node& reader : nodes_) {
     if (ports_[reader.inputs] != y || !reader.stage->apply_first(f)) continue;
-    ports_[reader.inputs] = ports_[node.inputs];
+    std::swap(ports_[reader.inputs], ports_[node.inputs]);
     values_[y] = Value{};  // nobody computes it
     return true;
   }
   return false;
+}
+
+/// Lets nodes prepare what the only reader of their output makes of it first.
+void Program::prepare_readers() {
+  std::vector<Tensor> types(values_.size());
+  for (size_t id = 0; id < values_.size(); ++id) types[id].type = values_[id].type;
+  for (const Node& node : nodes_) {
+    const int y = ports_[node.outputs];
+    if (node.spec->outputs.size() != 1 || !is_read_once(y)) continue;
+    for (const Node& reader : nodes_) {
+      const int* const inputs = ports_.data() + reader.inputs;
+      if (*inputs == y) node.stage->prepare_reader(*reader.stage, Ports(types.data(), inputs));
+    }
+  }
+}
+
+/// Whether one port reads the value, and it is no output of the program.
+bool Program::is_read_once(int id) const {
+  if (std::count(outputs_.begin(), outputs_.end(), id)) return false;
+  return std::count(ports_.begin(), ports_.end(), id) == 2;  // one writes, one reads
 }
 
 void Program::find_waves() {

@@ -86,6 +86,8 @@ class TAMIZ_API Program {
   void add_port(int id, const PortSpec& port, const char* what);
   void apply_activations();
   bool moves_into_its_reader(const Node& node);
+  void prepare_readers();
+  bool is_read_once(int id) const;
   void find_waves();
   void share_preparation(const Wave& wave);
   void find_slots();

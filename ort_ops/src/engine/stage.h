@@ -70,6 +70,11 @@ class Stage {
   /// Makes the stage apply f to its first input, when it reads it. Returns false where it cannot.
   virtual bool apply_first(ActivationKernel /*f*/) { return false; }
 
+  /// Makes the stage leave in the memory of its only output what phase 0 of `reader`, the only
+  /// stage that reads it, makes of it: `reader` then has no phase 0. `inputs` are those of `reader`
+  /// by their types alone; the output is the first of them. Returns false where it cannot.
+  virtual bool prepare_reader(Stage& /*reader*/, Ports /*inputs*/) { return false; }
+
   /// Runs once per call on one thread, before the tasks of phase 0; may write into scratch.
   virtual void prepare(const Call&) const {}
 

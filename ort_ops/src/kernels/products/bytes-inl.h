@@ -75,7 +75,7 @@ inline void quantize_group(const GroupInputs& inputs, Vec inverse, int8_t* to, i
 inline void quantize_rows(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                           const ByteRows& to, int64_t row) {
   const int64_t in_block = row % kByteRows;
-  for (int64_t g = 0; g < to.groups; ++g) {
+  for (int64_t g = 0; g * kGroup < k; ++g) {
     const int64_t at = to.at(row, g);
     const GroupInputs inputs(x, k, mask, block, g);
     Vec inverse;

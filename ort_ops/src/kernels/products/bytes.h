@@ -36,6 +36,12 @@ struct ByteRows {
 
   /// The number of a group in the block that `row` lies in.
   int64_t at(int64_t row, int64_t group) const { return row / kByteRows * groups + group; }
+
+  /// The rows from a group on, as a kernel may quantise these alone.
+  ByteRows from(int64_t group) const {
+    return {rows, groups, quants + group * kByteRows * kGroup, scales + group * kByteRows,
+            half_sums + 2 * group * kByteRows};
+  }
 };
 
 /// Null where an instruction set has no products of bytes that are faster than those of words.
@@ -44,7 +50,7 @@ struct ByteKernels {
   int64_t fewest;
   /// From so many rows on `multiply` takes so many tiles at a time.
   int64_t many, tiles;
-  /// The scales and quants of `MatMulKernels::quantize_bytes`.
+  /// The scales and quants of `MatMulKernels::quantize_bytes`, of the first k inputs of a row.
   void (*quantize)(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                    const ByteRows& to, int64_t row);
   /// `MatMulKernels::multiply` with the rows of x; of `a.x` only the number of groups counts.

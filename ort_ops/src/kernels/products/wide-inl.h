@@ -99,7 +99,8 @@ struct WideInputs {
 inline void quantize_wide(const float* x, int64_t k, const uint8_t* mask, int64_t block,
                           const ByteRows& to, int64_t row) {
   const int64_t in_block = row % kByteRows;
-  for (int64_t g = 0; g < to.groups; g += kWideGroups) {
+  const int64_t end = (k + kGroup - 1) / kGroup;
+  for (int64_t g = 0; g < end; g += kWideGroups) {
     const WideInputs inputs(x, k, mask, block, g * kGroup);
     const float largest = inputs.largest();
     const bool tiny = largest < 0x1p-110f;
@@ -108,7 +109,7 @@ inline void quantize_wide(const float* x, int64_t k, const uint8_t* mask, int64_
     float* const scales = to.scales + at * kByteRows;
     scales[in_block] = tiny ? 0.0f : largest / kLargestByte + (largest - largest);
     int8_t* const quants = to.quants + (at * kByteRows + in_block) * kGroup;
-    const int64_t groups = to.groups - g < kWideGroups ? to.groups - g : kWideGroups;
+    const int64_t groups = end - g < kWideGroups ? end - g : kWideGroups;
     Ints sum = all_ints(0);
     for (int64_t i = 0; i < groups * kGroup; i += kLanes) {
       const Ints q = to_ints(load(inputs.from + i) * inverse);

@@ -6,9 +6,15 @@
 // With 32 bits x = s q + t r: q are its quants of 16 bits, r those of what q leaves. What r leaves
 // is less than 2^-32 of a group's largest input, less than float32 resolves. q and r are two rows
 // of one product, so that weights are read and unpacked once.
+//
+// Where another product of bytes alone reads the outputs, this one rounds them for it: a task of
+// phase 1 applies the other's activation to its outputs, and rounds them, while they are in the
+// caches. The other product has no phase 0 then.
 #include "ops/products/block_matmul.h"
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "base/metrics.h"
 #include "kernels/dispatch.h"
@@ -49,6 +55,7 @@ class BlockMatMul : public Stage {
   }
 
   size_t scratch_bytes(const Call& call) const override {
+    if (is_prepared(call)) return 0;
     if (as_bytes(call)) return quantised_bytes(call).plan.bytes();
     return quantised(call).plan.bytes();
   }
@@ -67,23 +74,31 @@ class BlockMatMul : public Stage {
     return true;
   }
 
+  bool prepare_reader(Stage& reader, Ports inputs) override {
+    auto* const next = dynamic_cast<BlockMatMul*>(&reader);
+    if (!next || inputs[In::mask] || next->weight_.k != weight_.n) return false;
+    if (!takes_blocks() || !next->takes_blocks()) return false;
+    next_ = next;
+    next->prepared_ = true;
+    return true;
+  }
+
   int phases() const override { return 2; }
 
   size_t tasks(const Call& call, int phase) const override {
     const int64_t rows = row_count(call.inputs[In::x].shape);
-    if (phase == 0) return row_tasks(rows, weight_.k);
-    const int64_t together = as_bytes(call) ? kByteRowBlock : kRowBlock / quant_rows_;
-    return divide_up(rows, together) * chunks(call);
+    if (phase == 0) return is_prepared(call) ? 0 : row_tasks(rows, weight_.k);
+    return divide_up(rows, rows_of_task(call)) * chunks(call);
   }
 
   void run(const Call& call, int phase, size_t task) const override {
     const int64_t index = static_cast<int64_t>(task);
     if (phase == 1 && task == 0) count(call, quantised(call));
     if (as_bytes(call)) {
-      const QuantisedBytes x = quantised_bytes(call);
+      const ByteRows x = byte_rows(call);
       if (phase == 1) return multiply(call, x, index);
       return quantize_task(byte_kernels_->quantize, call.inputs[In::x], call.inputs[In::mask],
-                           block_, x.in(call.scratch), index, activation_);
+                           block_, x, index, activation_);
     }
     const QuantisedRows x = quantised(call);
     if (phase == 0) {
@@ -127,8 +142,32 @@ class BlockMatMul : public Stage {
     return byte_kernels_ && rows >= byte_kernels_->fewest && !(rows == 1 && call.inputs[In::mask]);
   }
 
+  /// Whether a whole block of rows is multiplied as bytes.
+  bool takes_blocks() const { return byte_kernels_ && byte_kernels_->fewest <= kByteRows; }
+
+  /// Whether the product before rounds so many rows: as bytes they fit the memory of its outputs.
+  bool is_prepared(int64_t rows) const {
+    const size_t floats = sizeof(float) * static_cast<size_t>(rows * weight_.k);
+    return prepared_ && rows >= kByteRows &&
+           QuantisedBytes(rows, weight_.groups()).plan.bytes() <= floats;
+  }
+  bool is_prepared(const Call& call) const {
+    return is_prepared(row_count(call.inputs[In::x].shape));
+  }
+
+  /// Whether the outputs are rounded for the next product.
+  bool prepares_next(const Call& call) const {
+    return next_ && next_->is_prepared(row_count(call.inputs[In::x].shape));
+  }
+
   QuantisedBytes quantised_bytes(const Call& call) const {
     return QuantisedBytes(row_count(call.inputs[In::x].shape), weight_.groups());
+  }
+
+  /// The rows of x as bytes, in scratch memory or in that of x itself.
+  ByteRows byte_rows(const Call& call) const {
+    std::byte* const x = call.inputs[In::x].as<std::byte>();
+    return quantised_bytes(call).in(is_prepared(call) ? x : call.scratch);
   }
 
   /// Tiles that the kernel takes together.
@@ -139,13 +178,26 @@ class BlockMatMul : public Stage {
   }
 
   /// Tiles of a task, and tasks of a block of rows.
-  int64_t tiles(const Call& call) const { return task_tiles(weight_, together(call)); }
+  int64_t tiles(const Call& call) const {
+    const int64_t each = task_tiles(weight_, together(call));
+    if (!prepares_next(call)) return each;
+    const int64_t inputs = next_->wide_ ? kWideInputs : kGroup;  // that share a scale
+    const int64_t whole = std::lcm(together(call), inputs / kTile);
+    return divide_up(each, whole) * whole;
+  }
   int64_t chunks(const Call& call) const { return divide_up(weight_.tiles(), tiles(call)); }
 
-  /// The tiles of a task and its rows, a block of at most `most`.
-  MultiplyArgs of_task(const Call& call, const QuantRows& x, int64_t most, int64_t task) const {
+  /// Most rows of a task. Outputs that are rounded for the next product stay in the second cache.
+  int64_t rows_of_task(const Call& call) const {
+    if (!as_bytes(call)) return kRowBlock / quant_rows_;
+    return prepares_next(call) ? kByteRowBlock / 2 : kByteRowBlock;
+  }
+
+  /// The tiles of a task and its rows.
+  MultiplyArgs of_task(const Call& call, const QuantRows& x, int64_t task) const {
     const float* bias = call.inputs[In::bias] ? call.inputs[In::bias].as<float>() : nullptr;
-    const int64_t first = task / chunks(call) * most, each = tiles(call);
+    const int64_t most = rows_of_task(call), each = tiles(call);
+    const int64_t first = task / chunks(call) * most;
     MultiplyArgs args =
         product(weight_, call.inputs[In::weight], x, first, task % chunks(call) * each, each, bias,
                 call.outputs[Out::y].as<float>());
@@ -153,15 +205,34 @@ class BlockMatMul : public Stage {
     return args;
   }
 
-  void multiply(const Call& call, const QuantisedBytes& x, int64_t task) const {
+  void multiply(const Call& call, const ByteRows& x, int64_t task) const {
     QuantRows rows{};
     rows.rows = x.rows;
     rows.groups = x.groups;
-    byte_kernels_->multiply(of_task(call, rows, kByteRowBlock, task), x.in(call.scratch));
+    const MultiplyArgs args = of_task(call, rows, task);
+    if (!prepares_next(call)) return byte_kernels_->multiply(args, x);
+    const QuantisedBytes rounded(x.rows, next_->weight_.groups());
+    const int64_t output = task % chunks(call) * tiles(call) * kTile;
+    std::byte* const y = call.outputs[Out::y].as<std::byte>();
+    multiply_for_next(args, x, rounded.in(y).from(output / kGroup));
+  }
+
+  /// Rounds the outputs of a task for the next product.
+  void multiply_for_next(MultiplyArgs args, const ByteRows& x, const ByteRows& to) const {
+    thread_local std::vector<float> outputs;
+    args.y_stride = args.tiles * kTile;
+    outputs.resize(static_cast<size_t>(args.rows * args.y_stride));
+    args.y = outputs.data();
+    byte_kernels_->multiply(args, x);
+    for (int64_t r = 0; r < args.rows; ++r) {
+      const float* const y = args.y + r * args.y_stride;
+      next_->byte_kernels_->quantize(activated(next_->activation_, y, args.outputs), args.outputs,
+                                     nullptr, 1, to, args.first_row + r);
+    }
   }
 
   void multiply(const Call& call, const QuantisedRows& x, int64_t task) const {
-    MultiplyArgs args = of_task(call, x.in(call.scratch), kRowBlock, task);
+    MultiplyArgs args = of_task(call, x.in(call.scratch), task);
     args.skip = x.skip;
     multiply(args);
   }
@@ -210,6 +281,8 @@ class BlockMatMul : public Stage {
   const bool wide_;
   ActivationKernel activation_ = nullptr;  // applied to x, before it is masked
   const ByteKernels* const byte_kernels_;
+  const BlockMatMul* next_ = nullptr;  // which the outputs are rounded for
+  bool prepared_ = false;              // whether another product rounds x
 };
 
 constexpr AttributeSpec kScaleInputs = {
