@@ -12,6 +12,9 @@ from tamiz_ops.formats import FORMATS, Format, find_format, int_format, quantiza
 #: Formats that a weight can be rounded to.
 _FORMATS = tuple(name for name, format in FORMATS.items() if quantizable(format))
 
+#: Settings with which more than 32 inputs can share a scale.
+_SHARING = {"format": (None, "q8_0"), "fit": (None, "nearest")}
+
 
 class BlockQuantConfig(TechniqueConfig):
     """How many bits a weight takes, and how it is packed."""
@@ -39,7 +42,8 @@ class BlockQuantConfig(TechniqueConfig):
         32,
         description="Inputs of a linear layer that share a scale. 128 needs weights of 8 bits and "
         "the fit nearest. With --activation-bits=8 inputs share a scale, too, and products of many "
-        "rows are faster than with 32, but less precise.",
+        "rows are faster than with 32, but less precise. --autotune=on tries 128 first in "
+        "encoders.",
     )
     fit: Literal["nearest", "search", "gptq"] | None = Field(
         None,
@@ -68,7 +72,7 @@ class BlockQuantConfig(TechniqueConfig):
     def _shares_scales_of_int8(self) -> BlockQuantConfig:
         if self.scale_inputs == 32:
             return self
-        for name, allowed in (("format", (None, "q8_0")), ("fit", (None, "nearest"))):
+        for name, allowed in _SHARING.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(
                     f"{name} is {getattr(self, name)}, expected {allowed[1]} "
@@ -96,6 +100,12 @@ class BlockQuantConfig(TechniqueConfig):
     def shares_scales_at(self, site: Site) -> bool:
         """Whether 128 inputs share a scale at `site`."""
         return self.scale_inputs == 128 and site.kind is SiteKind.LINEAR
+
+    def may_share_scales_at(self, site: Site) -> bool:
+        """Whether more than 32 inputs can share a scale at `site`."""
+        of_sharing = all(getattr(self, name) in allowed for name, allowed in _SHARING.items())
+        eight = self.format is not None or self.bits_at(site) == 8
+        return site.kind is SiteKind.LINEAR and of_sharing and eight
 
     def scale_bits_at(self, site: Site) -> Literal[16, 8]:
         """Bits of a scale at `site`."""

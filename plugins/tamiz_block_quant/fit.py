@@ -169,6 +169,20 @@ def options(site: Site) -> dict[str, dict[str, str]]:
     return {name: {"format": name} for name in fitting}
 
 
+def granularities(site: Site, config: BlockQuantConfig) -> list[dict[str, int]]:
+    """Numbers of inputs that share a scale, the fastest first: 128 and 32 at a linear layer of
+    an encoder whose weights have 8 bits."""
+    if site.decoder or not config.may_share_scales_at(site):
+        return [{}]
+    return [{"scale_inputs": 128}, {"scale_inputs": 32}]
+
+
+def shares_badly(site: Site) -> bool:
+    """Whether a scale for 128 inputs costs much there: attention's values alone were a third to
+    four tenths of what MPNet and MiniLM lost by it (lab/2026-11-28-encoders-on-zen-5.md)."""
+    return site.id.endswith(".attn_v")
+
+
 def quantize(weight: Float, bits: int, scale_bits: int = 16) -> tuple[Quantized, dict[str, float]]:
     """Quantises a matrix ``[N, K]`` chunk by chunk and measures what it lost.
 

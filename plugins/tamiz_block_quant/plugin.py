@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from tamiz import api
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_block_quant.fit import cost, dequantize, fit, options, takes
+from tamiz_block_quant.fit import (
+    cost,
+    dequantize,
+    fit,
+    granularities,
+    options,
+    shares_badly,
+    takes,
+)
 from tamiz_block_quant.rewrite import rewrite
 
 BLOCK_QUANT = api.Technique.of(
@@ -33,6 +41,7 @@ BLOCK_QUANT = api.Technique.of(
     api.Offline(
         fit=fit,
         dequantize=dequantize,
+        autotune=api.Autotune(None, granularities, shares_badly),
         partition="mask_block",
         options=options,
         masked={"bits": 4, "scale_bits": 8},

@@ -121,13 +121,16 @@ class Autotune:
     """Configurations to try at a site, from the smallest to the largest.
 
     Attributes:
-        field: Field of the configuration that a bare number in a policy's schedule sets.
+        field: Field that a bare number in a policy's schedule sets; None: schedules leave it alone.
         schedule: ``schedule(site, config)``: fields to change, one mapping an attempt; used where
             the policy gives no schedule.
+        fragile: ``fragile(site)``: whether a model loses more by a configuration there than the
+            fit says. The whole model's gate backs such sites off first. None: nowhere.
     """
 
-    field: str
+    field: str | None
     schedule: Callable[[Site, Any], Sequence[Mapping[str, Any]]]
+    fragile: Callable[[Site], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -345,7 +348,7 @@ class Technique(Planning, Graph, Offline, Claims, Where, Identity):
             raise ValueError(f"technique name {self.name!r} is not of the form 'block-quant'")
         if not (isinstance(self.config, type) and issubclass(self.config, TechniqueConfig)):
             raise TypeError(f"{self.name}: its configuration is no TechniqueConfig")
-        tuned = [self.autotune.field] if self.autotune else []
+        tuned = [self.autotune.field] if self.autotune and self.autotune.field else []
         if self.strength is not None:
             tuned += [self.strength.field, *self.strength.fixed]
         tuned += [self.partition] if self.partition else []

@@ -48,6 +48,19 @@ class Decision:
         """Whether the decision is empty and a candidate is left to try."""
         return not self.passed and bool(self.waiting)
 
+    @property
+    def has_milder(self) -> bool:
+        """Whether autotune has another configuration of the accepted technique."""
+        return bool(self.passed) and self.passed[0].left > 0
+
+    @property
+    def is_fragile(self) -> bool:
+        """Whether the accepted technique says that its fit does not tell what the model loses."""
+        autotune = self.passed[0].choice.technique.autotune if self.has_milder else None
+        if autotune is None or autotune.fragile is None:
+            return False
+        return autotune.fragile(self.site_plan.site)
+
     def back_off(self) -> Decision:
         """Refuses the accepted fit; autotune's next configuration comes before the fallbacks."""
         refused = self.passed[0]

@@ -22,7 +22,8 @@ class Options:
         domains: Shipped domains of text to read where no calibration is given, see
             `tamiz.calibration.domains`.
         imatrix: A file whose mean squared inputs replace those of the calibration.
-        autotune: Whether to try several configurations where the policy does not say.
+        autotune: Whether to try several configurations where the policy does not say; None for
+            what a recipe says.
         strip_dense: Whether dense weights go where the policy does not say.
         max_dppl: Largest accepted Δppl of the whole model; None for no such gate.
         min_cosine: Smallest accepted mean cosine between embeddings of an encoder and of the built
@@ -48,7 +49,7 @@ class Options:
     texts: tuple[Text, ...] = ()
     domains: tuple[str, ...] = DOMAINS
     imatrix: Path | None = None
-    autotune: bool = False
+    autotune: bool | None = None
     strip_dense: bool = True
     max_dppl: float | None = 0.02
     min_cosine: float | None = 0.99

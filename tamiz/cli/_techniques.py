@@ -222,7 +222,7 @@ def recipe_flags(ctx: click.Context, recipe: Recipe) -> list[str]:
             flags += [f"{by_name[name].flag(key)}={value}" for key, value in fields.items()]
         if name not in by_name or not fields:
             flags.append(f"--{name}")
-    return flags
+    return [*flags, "--autotune=on"] if recipe.autotune else flags
 
 
 def _key(technique: str, field: str = "") -> str:

@@ -198,7 +198,7 @@ def _options(
         check=given["check"],
         texts=given["texts"],
         domains=domains_read(ctx, given["calibration"], given["domains"]),
-        autotune=given["autotune"] == "on",
+        autotune=_autotune(ctx, given["autotune"], recipe),
         strip_dense=given["strip_dense"] == "on",
         max_dppl=budget,
         min_cosine=least,
@@ -247,6 +247,13 @@ def _least_cosine(ctx: click.Context, text: str, recipe: str | None) -> float | 
         if least is not None:
             return least
     return _fraction("--min-cosine", text, lambda value: 0 <= value < 1, "to below 1")
+
+
+def _autotune(ctx: click.Context, text: str, recipe: str | None) -> bool | None:
+    """The value of --autotune; where it is not given, that of the recipe, None without one."""
+    if is_given(ctx, "autotune"):
+        return text == "on"
+    return None if recipe is None else find_recipe(recipe).autotune
 
 
 def _fraction(option: str, text: str, accepts: Callable[[float], bool], to: str) -> float | None:

@@ -23,6 +23,8 @@ class Recipe:
         techniques: Fields to set by technique; techniques that are not named keep their default.
         max_dppl: The budget of the whole model; None for the default of ``--max-dppl``.
         min_cosine: The budget of an encoder; None for the default of ``--min-cosine``.
+        autotune: Whether several configurations are tried at a site where ``--autotune`` is not
+            given.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Recipe:
     techniques: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     max_dppl: float | None = None
     min_cosine: float | None = None
+    autotune: bool = False
 
 
 @cache

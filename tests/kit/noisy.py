@@ -78,6 +78,10 @@ def schedule(site: Site, config: NoisyConfig) -> list[dict[str, float]]:
     return [{"noise": noise} for noise in (1.0, 0.5, 0.01)]
 
 
+def is_values(site: Site) -> bool:
+    return site.tensor == "attn_v"
+
+
 def noisy(**changes: Any) -> Technique:
     declared: dict[str, Any] = {
         "name": "noisy",

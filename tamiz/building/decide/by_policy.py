@@ -69,15 +69,15 @@ class ByPolicy:
             if name in self.techniques
         ]
         least = max(options.min_cosine, recipe.min_cosine or 0.0)
-        return replace(
-            self, choices=[*self.choices, *added], options=replace(options, min_cosine=least)
-        )
+        autotune = recipe.autotune if options.autotune is None else options.autotune
+        options = replace(options, min_cosine=least, autotune=autotune)
+        return replace(self, choices=[*self.choices, *added], options=options)
 
     def _plan(self, tools: Tools) -> Plan:
         sites, policy, options = tools.survey.sites, None, self.options
         if options.policy is not None:
             policy = read_policy(options.policy, self.techniques, sites)
-        base = Rules(strip=options.strip_dense, tuning=Tuning(enabled=options.autotune))
+        base = Rules(strip=options.strip_dense, tuning=Tuning(enabled=bool(options.autotune)))
         return make_plan(sites, self.choices, options.on_conflict, policy, base)
 
 

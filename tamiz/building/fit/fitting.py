@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -202,8 +202,11 @@ def _configurations(job: Job) -> list[Choice]:
     technique, config, tuning = job.choice.technique, job.choice.config, job.rules.tuning
     if not tuning.enabled or technique.autotune is None:
         return [job.choice]
-    steps: Sequence[Any] = tuning.schedule or technique.autotune.schedule(job.site, config)
-    fields = (s if isinstance(s, Mapping) else {technique.autotune.field: s} for s in steps)
+    autotune, steps = technique.autotune, tuning.schedule
+    fields: Iterable[Mapping[str, Any]] = autotune.schedule(job.site, config)
+    if steps and autotune.field:
+        name = autotune.field
+        fields = (step if isinstance(step, Mapping) else {name: step} for step in steps)
     tried = islice(fields, tuning.max_iters or _MAX_ATTEMPTS)
     try:
         return [job.choice.with_fields(changed) for changed in tried]

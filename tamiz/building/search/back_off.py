@@ -1,13 +1,15 @@
 """Holds the whole model to its budget: backs sites off, the worst first, until it is within.
 
 At a site that is backed off the technique takes autotune's next configuration, and in the end its
-fallback. The worst site is the one whose fit has the largest damage 1 − cos². The loss of a
-candidate is predicted as
+fallback. While sites have another configuration left, only these are backed off. The worst site is
+the one whose fit has the largest damage 1 − cos², after those that their technique calls fragile.
+The loss of a candidate is predicted as
 
     loss ≈ F · Σ (share of the weights) · (1 − cos²)        over the sites that keep their technique
 
 with F = 50 at first (measured: 35 to 60), and the last trial's own F later. Where a fit measures no
-damage, such as that of inputs of 8 bits, nothing is predicted first: the first trial has all sites.
+damage at a site, such as that of inputs of 8 bits, nothing is predicted first: the first trial has
+all sites.
 """
 
 from __future__ import annotations
@@ -33,7 +35,12 @@ def worst_first(decisions: Sequence[Decision]) -> list[int]:
         for index, decision in enumerate(decisions)
         if decision.accepted is not None and not decision.accepted.exact
     ]
-    return sorted(indices, key=lambda index: (-_damage(decisions[index].accepted), index))
+
+    def rank(index: int) -> tuple[bool, float, int]:
+        decision = decisions[index]
+        return not decision.is_fragile, -_damage(decision.accepted), index
+
+    return sorted(indices, key=rank)
 
 
 def hold_to_budget(decisions: list[Decision], candidates: Candidates) -> list[Decision]:
@@ -43,7 +50,7 @@ def hold_to_budget(decisions: list[Decision], candidates: Candidates) -> list[De
         decisions: What the gates of the single tensors accepted.
         candidates: Builds and measures.
     """
-    while worst := worst_first(decisions):
+    while worst := _first_to_go(decisions):
         search = BackOff(decisions, worst, candidates)
         if (best := search.run()) is not None:
             return best.candidate
@@ -81,7 +88,8 @@ class BackOff(TrialSearch[list[Decision]]):
 
     def first(self) -> float:
         """As many as the prediction allows; all where there is none."""
-        known = all(_measured(self._decisions[i].accepted) is not None for i in self._worst)
+        lossy = (self._decisions[index].accepted for index in worst_first(self._decisions))
+        known = all(_measured(attempt) is not None for attempt in lossy)
         return self.aim() if known else float(len(self._worst))
 
     def aim(self) -> float:
@@ -117,6 +125,12 @@ class BackOff(TrialSearch[list[Decision]]):
             max(quality.loss, _NOISE) / rest / self.share if rest > 0 else self._factor / 2
         )
         return Tried(number, quality, candidate)
+
+
+def _first_to_go(decisions: Sequence[Decision]) -> list[int]:
+    """The lossy decisions that have another configuration left, if any, else all; worst first."""
+    worst = worst_first(decisions)
+    return [index for index in worst if decisions[index].has_milder] or worst
 
 
 def _first_within(damage: Sequence[float], allowed: float) -> int:

@@ -46,6 +46,15 @@ def input_bits(report: Report) -> list[int]:
     return bits
 
 
+def shared(report: Report) -> list[int]:
+    """How many inputs share a scale of the weight, of the linear sites."""
+    return [
+        {fit.name: fit.config for fit in site.applied}["block-quant"]["scale_inputs"]
+        for site in report.sites.values()
+        if site.kind == SiteKind.LINEAR.value
+    ]
+
+
 def test_inputs_have_8_bits_by_default(encoder: Path, plugins: Plugins, tmp_path: Path) -> None:
     report = built(encoder, tmp_path / "out", plugins)
     assert set(input_bits(report)) == {8}
@@ -53,6 +62,28 @@ def test_inputs_have_8_bits_by_default(encoder: Path, plugins: Plugins, tmp_path
     assert report.gate.result is not None
     assert report.gate.result.cosine >= 0.999
     assert len(report.gate.trials) == 1, "what inputs lose is not predicted: all are tried first"
+    assert set(shared(report)) == {128}
+
+
+def test_sites_get_a_scale_for_32_inputs_before_they_keep_16_bits(
+    encoder: Path, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Between the cosines of a scale for 128 inputs and of one for 32 at all sites.
+    strict = {"embed": replace(recipes()["embed"], min_cosine=0.999925)}
+    monkeypatch.setattr("tamiz.building.decide.by_policy.recipes", lambda: strict)
+    report = built(encoder, tmp_path / "out", plugins)
+    assert set(input_bits(report)) == {8}
+    assert set(shared(report)) == {32, 128}
+    assert report.gate.result is not None
+    assert report.gate.result.holds
+
+
+def test_without_autotune_32_inputs_share_a_scale(
+    encoder: Path, plugins: Plugins, tmp_path: Path
+) -> None:
+    report = built(encoder, tmp_path / "out", plugins, autotune=False)
+    assert set(shared(report)) == {32}
+    assert set(input_bits(report)) == {8}
 
 
 def test_where_the_cosine_is_too_small_sites_keep_16_bits(

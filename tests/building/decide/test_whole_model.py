@@ -11,9 +11,9 @@ import onnx_ir as ir
 import pytest
 
 from kit.folders import contents
-from kit.noisy import noisy, rewrite_steps
+from kit.noisy import is_values, noisy, rewrite_steps, schedule
 from kit.patience import PATIENCE
-from tamiz.api.technique import Technique
+from tamiz.api.technique import Autotune, Technique
 from tamiz.building.build import build
 from tamiz.building.options import Options
 from tamiz.calibration.calibrate import calibrate_bundle
@@ -307,6 +307,16 @@ def test_the_next_configuration_comes_before_the_fallback(tiny_dense: Path) -> N
     assert tuned
     assert [a.config["noise"] for a in tuned[0].autotune.attempts] == [2.0, 1e-5]
     assert report.gate.result.dppl <= 1e-4
+
+
+def test_fragile_sites_go_first(tiny_dense: Path) -> None:
+    loose = policy(tiny_dense, gating={}, autotune={"enabled": True, "schedule": [0.5, 1e-5]})
+    technique = noisy(autotune=Autotune("noise", schedule, fragile=is_values))
+    report = run(tiny_dense, {}, technique=technique, policy=loose, max_dppl=0.02)
+    first = next(trial.refused for trial in report.gate.trials if trial.refused)
+    fragile = [site.endswith(".attn_v") for site in first]
+    assert sum(fragile) == 2
+    assert all(fragile[:2])
 
 
 def test_a_dask_cluster_gives_the_same_bytes(tiny_dense: Path) -> None:

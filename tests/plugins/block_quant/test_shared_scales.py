@@ -1,14 +1,17 @@
 """block-quant with a scale for 128 inputs: the weights, the op's attribute, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
 import tamiz_ops
 from kit.sites import linear
+from tamiz.api.site import SiteKind
 from tamiz.api.technique import FitError
 from tamiz_block_quant.config import BlockQuantConfig
-from tamiz_block_quant.fit import dequantize, fit
+from tamiz_block_quant.fit import dequantize, fit, granularities
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -50,3 +53,14 @@ def test_what_cannot_share_scales_is_refused() -> None:
     broken = np.full((20, 64), np.inf, np.float32)
     with pytest.raises(FitError, match="not finite"):
         fit(site, broken, None, BlockQuantConfig(bits=8, scale_inputs=128))
+
+
+def test_autotune_tries_128_inputs_first_in_encoders() -> None:
+    site, eight = replace(linear(20, 300), id="layers.0.ffn_up", decoder=False), BlockQuantConfig()
+    both, one = [{"scale_inputs": 128}, {"scale_inputs": 32}], [{}]
+    assert granularities(site, eight) == both
+    assert granularities(site, BlockQuantConfig(format="q8_0")) == both
+    for other in ({"format": "q4_0"}, {"fit": "search"}, {"bits": 4}):
+        assert granularities(site, BlockQuantConfig(**other)) == one, other
+    assert granularities(replace(site, decoder=True), BlockQuantConfig(bits=8)) == one
+    assert granularities(replace(site, kind=SiteKind.EMBEDDING), eight) == one
