@@ -130,8 +130,9 @@ def built(
     cosines: Sequence[str],
     inputs: Sequence[str],
 ) -> dict[str, Path]:
-    """Bundles that tamiz makes: every format and fit, and choices within limits of cosine."""
-    paths = {}
+    """Bundles that tamiz makes: by default, every format and fit, and choices within limits of
+    cosine."""
+    paths = {"tamiz, as by default": maker.by_default()}
     for form, fit, bits in itertools.product(filter(None, formats), filter(None, fits), inputs):
         if ":" in form and fit != "nearest":
             continue

@@ -115,6 +115,13 @@ class Maker:
             run(*command)
         return bundle
 
+    def by_default(self) -> Path:
+        """What a build makes where nothing is requested."""
+        bundle = self.work / "tamiz.default"
+        if not bundle.exists():
+            run(self.tamiz, "build", self.reference, "-o", bundle)
+        return bundle
+
     def chosen(self, cosine: str, inputs: int = 16) -> Path:
         """Formats that a build chooses for an encoder within a limit of cosine."""
         bundle = self.work / f"tamiz.{cosine}{'' if inputs == 16 else f'.a{inputs}'}"
