@@ -50,11 +50,13 @@ def hold_to_budget(decisions: list[Decision], candidates: Candidates) -> list[De
         decisions: What the gates of the single tensors accepted.
         candidates: Builds and measures.
     """
+    known = None
     while worst := _first_to_go(decisions):
-        search = BackOff(decisions, worst, candidates)
+        search = BackOff(decisions, worst, candidates, known)
         if (best := search.run()) is not None:
             return best.candidate
-        decisions = search.tried[-1].candidate  # all of the worst are backed off
+        last = search.tried[-1]  # all of the worst are backed off
+        decisions, known = last.candidate, last.quality
     return decisions
 
 
@@ -71,7 +73,11 @@ class BackOff(TrialSearch[list[Decision]]):
     most_trials, share, enough = 6, 0.9, 0.5
 
     def __init__(
-        self, decisions: list[Decision], worst: Sequence[int], candidates: Candidates
+        self,
+        decisions: list[Decision],
+        worst: Sequence[int],
+        candidates: Candidates,
+        known: Quality | None = None,
     ) -> None:
         """Begins a search.
 
@@ -79,8 +85,10 @@ class BackOff(TrialSearch[list[Decision]]):
             decisions: The decisions before the search.
             worst: Indices of those that may be backed off, worst first.
             candidates: Builds and measures.
+            known: What the decisions lose; None where it was not measured.
         """
         super().__init__()
+        self._known = known
         self.lowest, self.highest = -1.0, len(worst) + 1.0
         self._decisions, self._worst, self._candidates = decisions, worst, candidates
         self._damage = [_share(decisions, i) * _damage(decisions[i].accepted) for i in worst]
@@ -115,7 +123,9 @@ class BackOff(TrialSearch[list[Decision]]):
         candidate = self._candidates.fill(_back_off(self._decisions, refused))
         rest = sum(_share(candidate, i) * _damage(candidate[i].accepted) for i in self._worst)
         quality = Quality(0.0, None, share(0.0, self._candidates.limit, exact=True))
-        if changes_a_value(candidate):
+        if self._known is not None and not refused:
+            quality = self._known
+        elif changes_a_value(candidate):
             quality = self._candidates.measure(
                 candidate,
                 refused=[self._decisions[index].site_plan.site.id for index in refused],

@@ -94,6 +94,7 @@ def test_where_the_cosine_is_too_small_sites_keep_16_bits(
     report = built(encoder, tmp_path / "out", plugins)
     assert report.gate.min_cosine == 0.99999
     assert 16 in input_bits(report)
+    assert [not trial.refused for trial in report.gate.trials].count(True) == 1, "measured twice"
 
 
 @pytest.mark.parametrize(
