@@ -20,79 +20,103 @@ inline void add(const float* a, const float* b, int64_t count, float* y) {
   if (rest) store_partial(y + i, load_partial(a + i, rest) + load_partial(b + i, rest), rest);
 }
 
-/// The sum over x of what `add_term(v, sum)` adds to a sum; it adds nothing for zeros.
-template <class Term>
-float sum_of(const float* x, int64_t count, Term add_term) {
+/// The first n lanes at p, the others zero.
+inline Vec load_lanes(const float* p, int64_t n) {
+  return n == kLanes ? load(p) : load_partial(p, n);
+}
+
+/// Stores the first n lanes of v; returns them, the others zero.
+inline Vec store_lanes(float* p, Vec v, int64_t n) {
+  if (n != kLanes) {
+    store_partial(p, v, n);
+    return load_partial(p, n);
+  }
+  store(p, v);
+  return v;
+}
+
+/// The sum of what `add_term(v, sum)` adds to a sum for every v = `take(i, n)`, the n elements from
+/// i on; it adds nothing for zeros.
+template <class Take, class Term>
+float sum_of(int64_t count, Take take, Term add_term) {
   constexpr int kChains = 8;  // independent sums: hides latency, and rounds less
   Vec chain[kChains];
   for (Vec& c : chain) c = broadcast(0.0f);
   int64_t i = 0;
   for (; i + kChains * kLanes <= count; i += kChains * kLanes) {
-    for (int j = 0; j < kChains; ++j) chain[j] = add_term(load(x + i + j * kLanes), chain[j]);
+    for (int j = 0; j < kChains; ++j) chain[j] = add_term(take(i + j * kLanes, kLanes), chain[j]);
   }
-  for (; i + kLanes <= count; i += kLanes) chain[0] = add_term(load(x + i), chain[0]);
-  if (i < count) chain[1] = add_term(load_partial(x + i, count - i), chain[1]);
+  for (; i + kLanes <= count; i += kLanes) chain[0] = add_term(take(i, kLanes), chain[0]);
+  if (i < count) chain[1] = add_term(take(i, count - i), chain[1]);
   for (int j = 1; j < kChains; ++j) chain[0] = chain[0] + chain[j];
   return sum(chain[0]);
 }
 
+// What sums add for v.
+constexpr auto add_value = [](Vec v, Vec total) { return total + v; };
+constexpr auto add_square = [](Vec v, Vec total) { return multiply_add(v, v, total); };
+
 inline float sum_of_squares(const float* x, int64_t count) {
-  return sum_of(x, count, [](Vec v, Vec total) { return multiply_add(v, v, total); });
+  return sum_of(count, [x](int64_t i, int64_t n) { return load_lanes(x + i, n); }, add_square);
 }
 
-/// y = x - c
-inline void subtract(const float* x, float c, int64_t count, float* y) {
-  const Vec minus = broadcast(c);
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(y + i, load(x + i) - minus);
-  const int64_t rest = count - i;
-  if (rest) store_partial(y + i, load_partial(x + i, rest) - minus, rest);
+/// The run s = x + residual, kept in `to`; a null `to` keeps none, then s = x. Returns the sum of
+/// what `add_term` adds for the elements of s.
+template <class Term>
+float make_run(const float* x, const float* residual, int64_t count, float* to, Term add_term) {
+  const auto made = [=](int64_t i, int64_t n) {
+    const Vec v = load_lanes(x + i, n);
+    if (!to) return v;
+    return store_lanes(to + i, residual ? v + load_lanes(residual + i, n) : v, n);
+  };
+  return sum_of(count, made, add_term);
 }
 
-inline void scale_by_weight(const float* x, float factor, const float* weight, int64_t count,
-                            float* y) {
+/// Where a run is kept: in `sum`, else in y where there is a residual.
+inline float* place_of_run(const float* residual, float* y, float* sum, int64_t at) {
+  if (sum) return sum + at;
+  return residual ? y + at : nullptr;
+}
+
+/// y = x factor weight + bias; a null bias is none.
+inline void scale_by_weight(const float* x, float factor, const float* weight, const float* bias,
+                            int64_t count, float* y) {
   const Vec f = broadcast(factor);
+  const auto of = [&](int64_t i, int64_t n) {
+    const Vec scaled = load_lanes(x + i, n) * f * load_lanes(weight + i, n);
+    return bias ? scaled + load_lanes(bias + i, n) : scaled;
+  };
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(y + i, load(x + i) * f * load(weight + i));
-  const int64_t rest = count - i;
-  if (rest) {
-    store_partial(y + i, load_partial(x + i, rest) * f * load_partial(weight + i, rest), rest);
-  }
-}
-
-/// The run s = x + residual at `at`: kept in `sum`, else in y; x itself where there is no residual.
-inline const float* add_residual(const float* x, const float* residual, int64_t at, int64_t width,
-                                 float* y, float* sum) {
-  if (residual) {
-    float* to = (sum ? sum : y) + at;
-    add(x + at, residual + at, width, to);
-    return to;
-  }
-  if (sum) memcpy(sum + at, x + at, sizeof(float) * width);
-  return x + at;
+  for (; i + kLanes <= count; i += kLanes) store(y + i, of(i, kLanes));
+  if (i < count) store_partial(y + i, of(i, count - i), count - i);
 }
 
 inline void rms_norm(const float* x, const float* residual, const float* weight, float epsilon,
                      int64_t rows, int64_t width, float* y, float* sum) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = row * width;
-    const float* s = add_residual(x, residual, at, width, y, sum);
-    const float mean = sum_of_squares(s, width) / static_cast<float>(width);
-    scale_by_weight(s, 1.0f / sqrtf(mean + epsilon), weight, width, y + at);
+  for (int64_t at = 0; at < rows * width; at += width) {
+    float* const to = place_of_run(residual, y, sum, at);
+    const float* const added = residual ? residual + at : nullptr;
+    const float squares = make_run(x + at, added, width, to, add_square);
+    const float factor = 1.0f / sqrtf(squares / static_cast<float>(width) + epsilon);
+    scale_by_weight(to ? to : x + at, factor, weight, nullptr, width, y + at);
   }
 }
 
 inline void layer_norm(const float* x, const float* residual, const float* weight,
                        const float* bias, float epsilon, int64_t rows, int64_t width, float* y,
                        float* sum) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = row * width;
-    const float* s = add_residual(x, residual, at, width, y, sum);
-    const float total = sum_of(s, width, [](Vec v, Vec so_far) { return so_far + v; });
-    subtract(s, total / static_cast<float>(width), width, y + at);
-    const float variance = sum_of_squares(y + at, width) / static_cast<float>(width);
-    scale_by_weight(y + at, 1.0f / sqrtf(variance + epsilon), weight, width, y + at);
-    if (bias) add(y + at, bias, width, y + at);
+  for (int64_t at = 0; at < rows * width; at += width) {
+    float* const to = place_of_run(residual, y, sum, at);
+    const float* const added = residual ? residual + at : nullptr;
+    const float total = make_run(x + at, added, width, to, add_value);
+    const Vec mean = broadcast(total / static_cast<float>(width));
+    const float* const s = to ? to : x + at;
+    const auto centred = [=](int64_t i, int64_t n) {
+      return store_lanes(y + at + i, load_lanes(s + i, n) - mean, n);
+    };
+    const float squares = sum_of(width, centred, add_square);
+    const float factor = 1.0f / sqrtf(squares / static_cast<float>(width) + epsilon);
+    scale_by_weight(y + at, factor, weight, bias, width, y + at);
   }
 }
 
