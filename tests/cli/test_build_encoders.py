@@ -6,6 +6,7 @@ import pytest
 
 from kit.command_line import ok, refused, tamiz
 from kit.encoders import write_text, write_transformer
+from tamiz.api.site import SiteKind
 from tamiz.files.bundle import Bundle
 from tamiz.reporting.reader import bundle_report
 
@@ -67,6 +68,19 @@ def test_the_default_bounds_what_flags_ask_for(encoder: Path, tmp_path: Path) ->
     assert gate.result.cosine >= 0.99
     ok(*given, "-o", tmp_path / "free", "--min-cosine=off")
     assert bundle_report(Bundle.open(tmp_path / "free")).gate.skipped == "switched off"
+
+
+def test_the_recipe_tries_a_scale_for_128_inputs_unless_autotune_is_off(
+    encoder: Path, tmp_path: Path
+) -> None:
+    given = ["build", encoder / "dense", "--calibration", encoder / "known", "--recipe=embed"]
+    for name, options, inputs in (("fast", [], 128), ("fine", ["--autotune=off"], 32)):
+        ok(*given, *options, "-o", tmp_path / name)
+        sites = bundle_report(Bundle.open(tmp_path / name)).sites.values()
+        linear = [site for site in sites if site.kind == SiteKind.LINEAR.value]
+        applied = [{fit.name: fit.config for fit in site.applied} for site in linear]
+        assert {of["block-quant"]["scale_inputs"] for of in applied} == {inputs}
+        assert {of["activation-bits"]["bits"] for of in applied} == {8}
 
 
 def test_without_a_calibration_the_summary_shows_the_shipped_domains(
