@@ -188,7 +188,7 @@ def test_a_llama_4_of_a_gguf_has_chunks_and_norms_as_llama_cpp_reads_them(tmp_pa
     write_gguf(tmp_path / "long.gguf", "llama 4", context_length=10_000)
     held = GgufModel(GgufFile(tmp_path / "long.gguf"))
     assert (held.context, held.config.unit_heads) == (8191, True)
-    write_gguf(tmp_path / "other.gguf", "llama 4", **{"attention.sliding_window": 0})
+    write_gguf(tmp_path / "other.gguf", "llama 4", Type.F32, **{"attention.sliding_window": 0})
     with pytest.raises(TamizError, match=r"sliding_window: found 0, expected no such key"):
         GgufModel(GgufFile(tmp_path / "other.gguf"))
 
@@ -209,7 +209,7 @@ def test_norms_behind_a_rotation_that_changes_lengths_are_refused(tmp_path: Path
 def test_a_smallthinker_turns_heads_in_its_windows_alone(tmp_path: Path) -> None:
     name = "smallthinker with windows"
     write_folder(tmp_path / "hf", name, sliding_window_size=8)
-    write_gguf(tmp_path / "tiny.gguf", name, **{"attention.sliding_window": 8})
+    write_gguf(tmp_path / "tiny.gguf", name, Type.F32, **{"attention.sliding_window": 8})
     for model in (HfModel(tmp_path / "hf"), GgufModel(GgufFile(tmp_path / "tiny.gguf"))):
         layers = model.config.attentions
         assert [layer.window for layer in layers] == [0, 8, 8, 8, 0, 8]

@@ -221,7 +221,8 @@ def test_sizes_of_the_first_version_may_follow_from_the_width(
         write_family(tmp_path / f"hf{number}", "mamba", **changes)
         path = str(tmp_path / f"hf{number}")
         bundles.append(export(path, tmp_path / f"dense{number}", plugins, "float32"))
-    np.testing.assert_array_equal(*map(logits, bundles))
+    one, other = map(logits, bundles)
+    np.testing.assert_array_equal(one, other)
 
 
 def test_every_linear_of_the_first_version_is_a_site(tmp_path: Path, plugins: Plugins) -> None:

@@ -43,7 +43,7 @@ class Case:
         self.mask = np.ones((batch, tokens), np.int64)
         self.state = np.zeros((batch, max(ROWS, taps), width), np.float32)
         self.bias = None if gated else self.draw(np.random.default_rng(5), width)
-        self.attributes = {} if gated else {"silu": 1}
+        self.attributes: dict[str, Any] = {} if gated else {"silu": 1}
 
     @staticmethod
     def draw(random: np.random.Generator, *shape: int) -> Array:

@@ -1,6 +1,7 @@
 """block-quant with a scale for 128 inputs: the weights, the op's attribute, and what is refused."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,8 @@ def test_what_cannot_share_scales_is_refused() -> None:
 
 def test_autotune_tries_128_inputs_first_in_encoders() -> None:
     site, eight = replace(linear(20, 300), id="layers.0.ffn_up", decoder=False), BlockQuantConfig()
-    both, one = [{"scale_inputs": 128}, {"scale_inputs": 32}], [{}]
+    both = [{"scale_inputs": 128}, {"scale_inputs": 32}]
+    one: list[dict[str, Any]] = [{}]
     assert granularities(site, eight) == both
     assert granularities(site, BlockQuantConfig(format="q8_0")) == both
     for other in ({"format": "q4_0"}, {"fit": "search"}, {"bits": 4}):
