@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tamiz.api.technique import Resource
@@ -75,13 +75,24 @@ class Decision:
             if not fitted.passed:
                 refusal = fitted.attempt.verdict.refusal
                 result.append((fitted, False, f"refused: {refusal}"))
-            elif passed.index(fitted) < self.backed_off:
-                result.append((fitted, False, f"refused: {_BACKED_OFF}"))
+            elif (number := passed.index(fitted)) < self.backed_off:
+                taken = _instead(fitted, passed[number + 1 :])
+                result.append((fitted, False, f"refused: {_BACKED_OFF}{taken}"))
             elif self.left_out is not None:
                 result.append((fitted, False, f"refused: {self.left_out}"))
             else:
                 result.append((fitted, True, "passed the gate"))
         return result
+
+
+def _instead(refused: Fitted, later: Sequence[Fitted]) -> str:
+    """The settings with which the same technique passed next; empty where another one did."""
+    before = refused.attempt.choice
+    if not later or later[0].attempt.choice.technique is not before.technique:
+        return ""
+    old, new = before.config.model_dump(), later[0].attempt.choice.config.model_dump()
+    changed = (f"{name}={value}" for name, value in new.items() if old[name] != value)
+    return f", to {', '.join(changed)}"
 
 
 def decisions_of(site_plan: SitePlan) -> list[Decision]:

@@ -74,6 +74,13 @@ def test_sites_get_a_scale_for_32_inputs_before_they_keep_16_bits(
     report = built(encoder, tmp_path / "out", plugins)
     assert set(input_bits(report)) == {8}
     assert set(shared(report)) == {32, 128}
+    refused = {
+        fit.decision.reason
+        for site in report.sites.values()
+        for fit in site.techniques
+        if not fit.decision.applied
+    }
+    assert refused == {"refused: backed off by the gate of the whole model, to scale_inputs=32"}
     assert report.gate.result is not None
     assert report.gate.result.holds
 
