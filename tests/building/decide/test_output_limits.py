@@ -145,21 +145,34 @@ def test_an_encoder_without_a_tokenizer_is_measured_on_made_up_tokens(
     assert 0.99 < gate.result.output_cosine <= 1
 
 
-def test_nothing_lossy_is_applied_to_a_decoder_that_does_not_run_and_no_folder_is_named(
-    tmp_path: Path, plugins: Plugins
-) -> None:
-    """It has states of tokens, and takes no attention mask."""
-    text = f"""{HEAD} (int64[n, t] input_ids, float[n, 1, p, 64] "past_key_values.0.key")
-        => (float[n, t, 64] logits, float[n, 1, p, 64] "present.0.key") {{
+def with_states(folder: Path, past: str, more: str = "") -> Path:
+    """A model of tokens with states of a shape."""
+    text = f"""{HEAD} (int64[n, t] input_ids, float[{past}] "past_key_values.0.key"{more})
+        => (float[n, t, 64] logits, float[{past}] "present.0.key") {{
         r = Gather(e, input_ids) logits = MatMul(r, w)
         "present.0.key" = Identity("past_key_values.0.key")
     }}"""
     e, w = weights((32, 64), (64, 64))
-    report = built(write(tmp_path, text, e=e, w=w), plugins)
+    return write(folder, text, e=e, w=w)
+
+
+def test_nothing_lossy_is_applied_to_a_decoder_that_does_not_run_and_no_folder_is_named(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    """Two dimensions of its states grow."""
+    mask = ", int64[n, all] attention_mask"
+    report = built(with_states(tmp_path, "n, 1, p, size", mask), plugins)
     assert not report.lossy
     assert report.gate.skipped is not None
-    assert report.gate.skipped.startswith(f"{NOTHING_LOSSY}: model.onnx: has no input attention")
+    assert report.gate.skipped.startswith(f"{NOTHING_LOSSY}: model.onnx: past_key_values.0.key is")
     assert str(tmp_path) not in report.gate.skipped
+
+
+def test_states_without_a_mask_are_inputs_like_others(tmp_path: Path, plugins: Plugins) -> None:
+    gate = built(with_states(tmp_path, "n, 1, p, 64"), plugins).gate
+    assert gate.result is not None
+    assert gate.result.output_cosine is not None
+    assert gate.result.output_cosine > 0.99
 
 
 def test_min_cosine_alone_is_the_budget_and_chooses_no_formats(tmp_path: Path) -> None:
