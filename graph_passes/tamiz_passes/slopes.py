@@ -12,9 +12,12 @@ from collections.abc import Callable
 import numpy as np
 
 from tamiz_passes.attention_cases import CASES, case_of, has_hole, visible
+from tamiz_passes.distance_bias import longest
 from tamiz_passes.probe import Case
 from tamiz_passes.values import Refusal
 
+#: Tokens of the longest text tried; tables of a graph may end before.
+_LONG = 300
 #: Shows the slopes, which are one number from one key to the next.
 _STEP = case_of([[1] * 9], 1)
 #: Of the largest bias, which is a product in float32.
@@ -32,8 +35,10 @@ def head_slopes(added: Callable[[Case], np.ndarray], heads: int) -> np.ndarray |
     Raises:
         Refusal: It is no slope times the distance.
     """
-    cases = (*CASES, _STEP, case_of([[1] * 300], 5))
+    cases = [*CASES, _STEP]
     found = [added(case) for case in cases]
+    length, bias = longest(lambda length: added(_long(length)), _LONG)
+    cases, found = [*cases, _long(length)], [*found, bias]
     if not any(bias.any() for bias in found):
         return None
     step = np.broadcast_to(added(_STEP), (1, heads, 1, 9))[0, :, 0]
@@ -48,6 +53,10 @@ def head_slopes(added: Callable[[Case], np.ndarray], heads: int) -> np.ndarray |
                 "the mask adds a bias to scores that it keeps, which is no slope times the distance"
             )
     return slopes
+
+
+def _long(length: int) -> Case:
+    return case_of([[1] * length], 5)
 
 
 def _spread(values: np.ndarray, shown: np.ndarray) -> float:
