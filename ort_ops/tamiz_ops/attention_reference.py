@@ -326,10 +326,12 @@ def text_attention(
     scale: float = 0.0,
     causal: int = 0,
     reach: int = 0,
+    factor_bits: int = 32,
 ) -> list[Array]:
     """y = softmax(scale q k^T + bias) v over the tokens of a text, 0 where none is visible.
 
-    See the op TextAttention for the inputs.
+    See the op TextAttention for the inputs. With 16 factor_bits the op may round what is not
+    rounded here.
     """
     batch, tokens, width = q.shape
     dim = width // num_heads

@@ -25,6 +25,9 @@ namespace tamiz {
   extern const ChosenKernels level_chosen; \
   }
 #if defined(__x86_64__)
+namespace avx512bf16 {
+extern const PairKernels level_pairs;  // of the levels amx and avx512
+}
 TAMIZ_LEVEL(amx)  // of which most are those of avx512
 TAMIZ_LEVEL(avx512)
 TAMIZ_LEVEL(avx512vnni)
@@ -51,6 +54,7 @@ struct Level {
   const AffineKernels* affine;
   const ChosenKernels* chosen;
   Features needs;
+  const PairKernels* pairs = nullptr;
 };
 
 #if defined(__x86_64__)
@@ -69,8 +73,10 @@ std::vector<Level> levels() {
   const Features vbmi = vnni + Features{"avx512vbmi", "avx512vbmi2", "avx512vpopcntdq"};
   return {
 #ifdef TAMIZ_HAS_avx512
-      {&amx::level, &avx512::level_affine, &avx512::level_chosen, vbmi + Features{"amx-int8"}},
-      {&avx512::level, &avx512::level_affine, &avx512::level_chosen, vbmi},
+      {&amx::level, &avx512::level_affine, &avx512::level_chosen, vbmi + Features{"amx-int8"},
+       &avx512bf16::level_pairs},
+      {&avx512::level, &avx512::level_affine, &avx512::level_chosen, vbmi,
+       &avx512bf16::level_pairs},
 #endif
 #ifdef TAMIZ_HAS_avx512vnni
       {&avx512vnni::level, &avx512vnni::level_affine, &avx512vnni::level_chosen, vnni},
@@ -97,11 +103,13 @@ std::vector<Level> levels() {
 #endif
 }
 
-bool runnable(const Level& level) {
+bool has(const std::string& feature) {
   const auto features = cpu_features();
-  return std::all_of(level.needs.begin(), level.needs.end(), [&](const std::string& name) {
-    return std::find(features.begin(), features.end(), std::pair(name, true)) != features.end();
-  });
+  return std::find(features.begin(), features.end(), std::pair(feature, true)) != features.end();
+}
+
+bool runnable(const Level& level) {
+  return std::all_of(level.needs.begin(), level.needs.end(), has);
 }
 
 #if defined(__x86_64__)
@@ -166,6 +174,7 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"avx512vbmi", __builtin_cpu_supports("avx512vbmi")},
       {"avx512vbmi2", __builtin_cpu_supports("avx512vbmi2")},
       {"avx512vpopcntdq", __builtin_cpu_supports("avx512vpopcntdq")},
+      {"avx512bf16", __builtin_cpu_supports("avx512bf16")},
       {"amx-int8", amx_permitted()},
   };
 #elif defined(__aarch64__)
@@ -199,6 +208,10 @@ Level level_of(const Kernels& kernels) {
 const AffineKernels& affine_kernels(const Kernels& level) { return *level_of(level).affine; }
 
 const ChosenKernels& chosen_kernels(const Kernels& level) { return *level_of(level).chosen; }
+
+const PairKernels* pair_kernels(const Kernels& level) {
+  return has("avx512bf16") ? level_of(level).pairs : nullptr;
+}
 
 const Kernels& kernels(const char* isa) {
   const bool given = isa && *isa;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/affine/affine.h"
+#include "kernels/attention/attention_pairs.h"
 #include "kernels/kernels.h"
 
 namespace tamiz {
@@ -19,6 +20,9 @@ TAMIZ_API const Kernels& kernels(const char* isa);
 
 /// The products with affine weights of a level.
 TAMIZ_API const AffineKernels& affine_kernels(const Kernels& level);
+
+/// Attention of a level with factors of bfloat16; null where the level or this machine lacks it.
+TAMIZ_API const PairKernels* pair_kernels(const Kernels& level);
 
 /// The levels compiled in and runnable here, best first.
 TAMIZ_API std::vector<std::string> runnable_isas();

@@ -2,19 +2,21 @@
 //
 // Phases: `store`, where queries and keys are rotated or multiplied with vectors of distances,
 // rotates and scales them and lays them and the values out by heads; elsewhere keys and values are
-// read in place. `attend` computes y with the kernel of decoders. A text is a row of the batch, or
-// where text_begins says so some tokens that stand side by side in one row, without padding. A
-// token has the same bits in both, as the kernel's sums depend on the keys that it sees.
+// read in place. `attend` computes y with the kernel of decoders. With factors of 16 bits a task
+// first rounds the keys and values of each of its heads, for all tiles of queries of the head. A
+// text is a row of the batch, or where text_begins says so some tokens that stand side by side in
+// one row, without padding. A token has the same bits in both, as the kernel's sums depend on the
+// keys that it sees.
 #include "ops/attention/text_attention.h"
 
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <numeric>
 #include <string>
 
-#include "base/scratch.h"
-#include "base/shapes.h"
-#include "kernels/kernels.h"
+#include "kernels/dispatch.h"
+#include "ops/attention/text_attention_layout.h"
 #include "ops/attention/text_attention_ports.h"
 
 namespace tamiz {
@@ -22,52 +24,11 @@ namespace {
 
 using In = TextAttentionInput;
 using Out = TextAttentionOutput;
-
-constexpr int64_t kMaxTasks = 64;        // of attend, each with scratch of its own
-constexpr int64_t kTaskFlops = 1 << 15;  // less is not worth a thread
-constexpr int64_t kTaskTokens = 16;      // tokens stored in one task
-
-/// Tokens of one text.
-struct Text {
-  int64_t row;                      // of the mask
-  int64_t first, tokens;            // the first one of all tokens of the call; how many
-  int64_t first_tile, tile, tiles;  // of a head: tiles of the texts before; rows of a tile
-};
-
-/// How a call is cut into tasks, at the beginning of scratch; by shapes and texts alone.
-struct Layout {
-  int64_t batch, tokens, dim, half, longest;
-  int64_t texts, tiles, units_a_task, tasks, work_stride;
-  bool packed, masked, stored;
-  ScratchPart<Text> text;
-  ScratchPart<float> q, k, v;  // [texts, heads, tokens of the text, dim], of k and v kv_heads
-  int64_t rows_stride;
-  ScratchPart<float> rows;     // where nothing is stored: scaled queries of a tile, by task
-  ScratchPart<float> work;     // of the kernel `attend`, by task
-  ScratchPart<float> angles;   // cosines and sines, by task of `store`
-  ScratchPart<int64_t> pages;  // 0, 1, ..: without a mask, keys lie in their order
-  int64_t bias_stride;
-  ScratchPart<float> bias;      // by head, of query - key from 1 - longest on; read beyond its end
-  int64_t columns;              // of c2p and p2c
-  ScratchPart<int32_t> column;  // b(d) of key - query, from 1 - longest on
-  int64_t relative_stride;      // floats of a task
-  ScratchPart<float> relative;  // what c2p and p2c add: [longest, tile rows]; work
-
-  const Text& at(std::byte* scratch, int64_t Text::* begin, int64_t index) const {
-    const Text* all = text.in(scratch);
-    const auto after = [begin](int64_t x, const Text& t) { return x < t.*begin; };
-    return std::upper_bound(all, all + texts, index, after)[-1];
-  }
-};
+using Layout = TextLayout;
 
 const Layout& layout_of(const Call& call) { return *reinterpret_cast<const Layout*>(call.scratch); }
 
-bool has_texts(const Tensor& begins) { return begins && begins.shape.dims[0] > 1; }
-
 bool has_relative(Ports inputs) { return inputs[In::c2p] || inputs[In::p2c]; }
-
-/// Whether a text begins at token t.
-bool begins_text(const int64_t* begins, int64_t t) { return begins[t] == t; }
 
 class TextAttention : public Stage {
  public:
@@ -77,7 +38,8 @@ class TextAttention : public Stage {
         scale_(attributes.floats.at("scale")),
         causal_(attributes.ints.at("causal") != 0),
         reach_(attributes.ints.at("reach")),
-        kernels_(kernels.attention) {
+        kernels_(kernels.attention),
+        pairs_(attributes.ints.at("factor_bits") == 16 ? pair_kernels(kernels) : nullptr) {
     if (heads_ < 1) {
       throw Error("num_heads is " + std::to_string(heads_) + ", expected a positive number");
     }
@@ -86,6 +48,10 @@ class TextAttention : public Stage {
                   ", expected a divisor of num_heads " + std::to_string(heads_));
     }
     if (reach_ < 0) throw Error("reach is " + std::to_string(reach_) + ", expected 0 or more");
+    const int64_t bits = attributes.ints.at("factor_bits");
+    if (bits != 16 && bits != 32) {
+      throw Error("factor_bits is " + std::to_string(bits) + ", expected 16 or 32");
+    }
   }
 
   void infer(Ports inputs, Ports outputs) const override {
@@ -101,7 +67,7 @@ class TextAttention : public Stage {
   size_t tasks(const Call& call, int phase) const override {
     const Layout& l = layout_of(call);
     if (phase == 1) return l.tasks;
-    return l.stored ? divide_up(l.batch * l.tokens, kTaskTokens) : 0;
+    return l.stored ? divide_up(l.batch * l.tokens, Layout::kTaskTokens) : 0;
   }
   void run(const Call& call, int phase, size_t task) const override {
     const Layout& l = layout_of(call);
@@ -120,6 +86,8 @@ class TextAttention : public Stage {
                    AttendArgs& a) const;
   void read_in_place(const Call& call, const Layout& l, const Text& t, int64_t head, float* query,
                      AttendArgs& a) const;
+  void read_pairs(const Call& call, const Layout& l, const Text& t, float* words, bool packed,
+                  AttendArgs& a) const;
   void attend(const Call& call, const Layout& l, int64_t task) const;
 
   /// Calls `use` with each text in turn.
@@ -137,6 +105,8 @@ class TextAttention : public Stage {
       } else {
         t.row = first / l.tokens;
       }
+      t.shown = t.tokens;
+      if (l.paired && l.masked) t.shown = shown_keys(mask_of(call, l, t), t.tokens);
       t.first_tile += t.tiles;
       t.tile = t.tokens <= kFewRows ? kFewRows : kernels_.tile_rows;
       t.tiles = divide_up(t.tokens, t.tile);
@@ -144,6 +114,9 @@ class TextAttention : public Stage {
     }
   }
 
+  static const int64_t* mask_of(const Call& call, const Layout& l, const Text& t) {
+    return call.inputs[In::attention_mask].as<int64_t>() + t.row * l.tokens;
+  }
   float scale(const Layout& l) const {
     return scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(l.dim));
   }
@@ -153,6 +126,7 @@ class TextAttention : public Stage {
   const bool causal_;
   const int64_t reach_;
   const AttentionKernels& kernels_;
+  const PairKernels* const pairs_;  // null: factors are floats
 };
 
 /// Returns the bytes of scratch that the call needs.
@@ -168,17 +142,22 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
   l.half = frequencies ? frequencies.shape.dims[0] : 0;
   l.packed = has_texts(call.inputs[In::text_begins]);
   l.masked = call.inputs[In::attention_mask] && !l.packed;
-  int64_t flops = 0;
+  l.paired = pairs_ && l.dim % kPairDims == 0;
+  int64_t flops = 0, longest_tiles = 0;
   each_text(call, l, [&](const Text& t) {
     ++l.texts;
     l.tiles += t.tiles;
+    longest_tiles = std::max(longest_tiles, t.tiles);
     l.longest = std::max(l.longest, t.tokens);
     flops +=
         t.tokens * (reach_ ? std::min(t.tokens, 2 * reach_ + 1) : t.tokens) * heads_ * l.dim * 4;
   });
   const int64_t units = l.tiles * heads_;
-  const int64_t most_tasks = std::min(kMaxTasks, flops / kTaskFlops + 1);
+  const int64_t most_tasks = std::min(Layout::kMaxTasks, flops / Layout::kTaskFlops + 1);
   l.units_a_task = std::max<int64_t>(1, divide_up(units, most_tasks));
+  if (l.paired) {  // a task rounds keys and values for all tiles of a head
+    l.units_a_task = divide_up(l.units_a_task, longest_tiles) * longest_tiles;
+  }
   l.tasks = divide_up(units, l.units_a_task);
   l.stored = l.half || has_relative(call.inputs);
   const int64_t elements = l.stored ? q.count() : 0;
@@ -186,14 +165,16 @@ size_t TextAttention::lay_out(const Call& call, Layout& l) const {
   l.q = scratch.reserve<float>(elements);
   l.k = scratch.reserve<float>(elements / heads_ * kv_heads_);
   l.v = scratch.reserve<float>(elements / heads_ * kv_heads_);
-  l.work_stride = whole_lines<float>(
-      kernels_.work_floats(std::min(kernels_.tile_rows, l.longest), l.dim, false));
+  const int64_t most_rows = l.paired ? kernels_.tile_rows : std::min(kernels_.tile_rows, l.longest);
+  l.work_stride = whole_lines<float>(kernels_.work_floats(most_rows, l.dim, false));
   l.work = scratch.reserve<float>(l.tasks * l.work_stride);
   l.rows_stride = whole_lines<float>(std::min(kernels_.tile_rows, l.longest) * l.dim);
   l.rows = scratch.reserve<float>(l.stored ? 0 : l.tasks * l.rows_stride);
-  l.angles = scratch.reserve<float>(divide_up(l.batch * l.tokens, kTaskTokens) *
+  l.angles = scratch.reserve<float>(divide_up(l.batch * l.tokens, Layout::kTaskTokens) *
                                     whole_lines<float>(2 * l.half));
-  l.pages = scratch.reserve<int64_t>(l.masked ? 0 : divide_up(l.longest, kPageKeys));
+  l.pages = scratch.reserve<int64_t>(divide_up(l.longest, kPageKeys));
+  l.pair_stride = l.paired ? whole_lines<float>(pair_words(l.longest, l.dim)) : 0;
+  l.pairs = scratch.reserve<float>(l.tasks * l.pair_stride);
   l.bias_stride = call.inputs[In::distance_bias] ? 2 * l.longest + kMostTileRows : 0;
   l.bias = scratch.reserve<float>(heads_ * l.bias_stride);
   if (has_relative(call.inputs)) {
@@ -212,9 +193,8 @@ void TextAttention::prepare(const Call& call) const {
   lay_out(call, l);
   Text* next = l.text.in(call.scratch);
   each_text(call, l, [&](const Text& t) { *next++ = t; });
-  for (int64_t i = 0; !l.masked && i < divide_up(l.longest, kPageKeys); ++i) {
-    l.pages.in(call.scratch)[i] = i;
-  }
+  int64_t* const pages = l.pages.in(call.scratch);
+  std::iota(pages, pages + divide_up(l.longest, kPageKeys), 0);
   if (l.bias_stride) spread_bias(call, l);
   if (l.columns) spread_columns(call, l);
 }
@@ -246,8 +226,8 @@ void TextAttention::spread_columns(const Call& call, const Layout& l) const {
 void TextAttention::store(const Call& call, const Layout& l, int64_t task) const {
   float* const cosine = l.angles.in(call.scratch) + task * whole_lines<float>(2 * l.half);
   float* const sine = cosine + l.half;
-  const int64_t end = std::min((task + 1) * kTaskTokens, l.batch * l.tokens);
-  for (int64_t token = task * kTaskTokens; token < end; ++token) {
+  const int64_t end = std::min((task + 1) * Layout::kTaskTokens, l.batch * l.tokens);
+  for (int64_t token = task * Layout::kTaskTokens; token < end; ++token) {
     const Text& t = l.at(call.scratch, &Text::first, token);
     const int64_t i = token - t.first;
     if (l.half) {
@@ -298,9 +278,21 @@ void TextAttention::read_in_place(const Call& call, const Layout& l, const Text&
   a.row_stride = kv_heads_ * l.dim;
 }
 
+/// Rounds keys and values of a head to `words`, unless the tile before has `packed` them.
+void TextAttention::read_pairs(const Call& call, const Layout& l, const Text& t, float* words,
+                               bool packed, AttendArgs& a) const {
+  if (!packed) pairs_->pack(a.keys, a.values, a.row_stride, t.shown, l.dim, words);
+  a.keys = words;
+  a.values = words + key_words(t.shown, l.dim);
+  a.mask = nullptr;
+  a.pages = l.pages.in(call.scratch);
+  a.key_end = std::min(a.key_end, t.shown);
+}
+
 void TextAttention::attend(const Call& call, const Layout& l, int64_t task) const {
-  const int64_t end = std::min((task + 1) * l.units_a_task, l.tiles * heads_);
-  for (int64_t unit = task * l.units_a_task; unit < end; ++unit) {
+  const int64_t first = task * l.units_a_task;
+  const int64_t end = std::min(first + l.units_a_task, l.tiles * heads_);
+  for (int64_t unit = first; unit < end; ++unit) {
     const Text& t = l.at(call.scratch, &Text::first_tile, unit / heads_);
     const int64_t within = unit - t.first_tile * heads_;
     const int64_t head = within / t.tiles;
@@ -314,7 +306,7 @@ void TextAttention::attend(const Call& call, const Layout& l, int64_t task) cons
       read_in_place(call, l, t, head, l.rows.in(call.scratch) + task * l.rows_stride, a);
     }
     if (l.masked) {
-      a.mask = call.inputs[In::attention_mask].as<int64_t>() + t.row * l.tokens;
+      a.mask = mask_of(call, l, t);
     } else {
       a.pages = l.pages.in(call.scratch);
     }
@@ -333,7 +325,13 @@ void TextAttention::attend(const Call& call, const Layout& l, int64_t task) cons
     a.work = l.work.in(call.scratch) + task * l.work_stride;
     a.out = call.outputs[Out::y].as<float>() + (t.first * heads_ + head) * l.dim;
     a.out_stride = heads_ * l.dim;
-    kernels_.attend(a);
+    if (l.paired && t.shown >= 0) {
+      float* const words = l.pairs.in(call.scratch) + task * l.pair_stride;
+      read_pairs(call, l, t, words, unit != first && within % t.tiles, a);
+      pairs_->attend(a);
+    } else {
+      kernels_.attend(a);
+    }
   }
 }
 
@@ -388,7 +386,11 @@ const OpSpec& text_attention_spec() {
         "factor of the scores; 0: 1 / sqrt(head size)"},
        {"causal", AttributeSpec::Kind::integer, false, 0, "1: a query sees keys j <= i only"},
        {"reach", AttributeSpec::Kind::integer, false, 0,
-        "tokens on each side that a query sees, j with |j - i| <= reach; 0: all"}},
+        "tokens on each side that a query sees, j with |j - i| <= reach; 0: all"},
+       {"factor_bits", AttributeSpec::Kind::integer, false, 32,
+        "16: queries, keys, values and the numerators of the softmax are rounded to bfloat16 for "
+        "the products, where the processor has instructions for these (AVX512_BF16), the head size "
+        "is a multiple of 32, and no hidden key stands before one that is not; 32: none is"}},
       {},
       make};
   return spec;
