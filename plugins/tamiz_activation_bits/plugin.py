@@ -55,6 +55,14 @@ def rewrite(site: api.Site, fit: api.Fit, model: ir.Model) -> list[ir.Node]:
     return [node]
 
 
+@api.hookimpl
+def tamiz_graph_passes() -> list[type[api.GraphPass]]:
+    """Rounds the factors of attention between products of 8 bits."""
+    from tamiz_activation_bits.text_factors import RoundTextFactors
+
+    return [RoundTextFactors]
+
+
 ACTIVATION_BITS = api.Technique.of(
     api.Identity(
         name="activation-bits",

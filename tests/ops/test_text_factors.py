@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, int]] = {
     "near": {"reach": 9},
     "causal": {"causal": 1},
     "grouped": {"kv_heads": 1, "bias": 200},
+    "c2p": {"c2p": 40},
 }
 ISAS = tamiz_ops.cpu()["isas"]
 ROUNDING = [isa for isa in ISAS if tamiz_ops.cpu()["features"].get("avx512bf16")]
@@ -55,10 +56,14 @@ def run(
     frequency = (1000.0 ** -np.linspace(0, 1, DIM // 4)).astype(np.float32)
     reach = options.get("bias", 0)
     bias = np.random.default_rng(reach).standard_normal((HEADS, 2 * reach + 1), np.float32)
+    columns = options.get("c2p", 0)
+    random = np.random.default_rng(columns)
+    table = random.standard_normal((HEADS, DIM, columns), np.float32)
     given = [
         *(*qkv, mask, begins),
         frequency if "rotary" in options else None,
         bias if reach else None,
+        *((table, None, random.integers(0, columns, 101)) if columns else ()),
     ]
     of = reference.run
     if isa is not None:

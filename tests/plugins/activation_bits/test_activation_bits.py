@@ -1,12 +1,15 @@
 """activation-bits through build: the attribute of products, their bits, weights as stored."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from gguf.constants import GGMLQuantizationType
 
 from kit import tiny_gguf
-from kit.decoding import IDS, built, distance, steps
+from kit.decoding import IDS, built, distance, stages, steps
+from kit.encoders import write_transformer
 from tamiz.building.build import build
 from tamiz.building.options import Options
 from tamiz.files.bundle import DATA
@@ -60,3 +63,18 @@ def test_32_bits_are_nearer_to_float32_than_16(plugins: Plugins, tmp_path: Path)
         errors[bits] = distance(steps(Model.load(rounded)), expected)
     assert errors[32] < 1e-6
     assert errors[32] < errors[16] / 10
+
+
+@pytest.mark.parametrize(("queries", "expected"), [(8, 16), (16, 32), (32, 32)])
+def test_attention_of_texts_rounds_its_factors_where_all_come_from_8_bits(
+    plugins: Plugins, tmp_path: Path, queries: int, expected: int
+) -> None:
+    dense = write_transformer(tmp_path / "dense", heads=2)
+    at_queries = {"techniques": {"activation-bits": {"bits": queries}}}
+    policy = {"version": 1, "sites": {"linear.constant.8": at_queries}}  # of the first layer
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    wanted = choose(plugins.techniques(), {"block-quant": {"bits": 8}, "activation-bits": {}})
+    options = Options(min_cosine=None, policy=tmp_path / "policy.json")
+    build(dense, tmp_path / "built", wanted, plugins, options)
+    attentions = [s for s in stages(tmp_path / "built") if s.op == "TextAttention"]
+    assert [s.attributes.get("factor_bits", 32) for s in attentions] == [expected, 16]
