@@ -4,7 +4,7 @@ import numpy as np
 from gguf import dequantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from tamiz_ops.formats import FORMATS
+from tamiz_ops.formats import FORMATS, Format, Scales
 
 #: Where the fp16 factors of a block lie, in bytes.
 HALVES = {
@@ -78,6 +78,13 @@ def random_blocks(format, n, k, seed=0, odd=0.2, plain=False) -> np.ndarray:
         high = blocks[:, :, 1] & 0x80 | rng.integers(56, 64, (n, k // block), dtype=np.uint8)
         blocks[:, :, 1] = high if plain else np.where(high & 127 == 127, 0, high)
     return blocks.reshape(n, -1)
+
+
+def random_factors(format: Format, n: int) -> np.ndarray | None:
+    """A factor of each output, as formats have them that hold one; they have all 24 bits."""
+    if format.scales is not Scales.SMALL_FLOAT:
+        return None
+    return np.random.default_rng(n).uniform(0.5, 2, n).astype(np.float32)
 
 
 def random_signs(n: int, k: int, seed: int = 0) -> np.ndarray:

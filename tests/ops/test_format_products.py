@@ -8,7 +8,7 @@ import pytest
 
 import tamiz_ops
 from kit.arrays import random
-from kit.gguf_blocks import OF_GGUF, random_blocks
+from kit.gguf_blocks import OF_GGUF, random_blocks, random_factors
 from tamiz_ops import formats, reference
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,8 @@ each_isa = pytest.mark.parametrize("isa", ISAS)
 
 def weight(format, n, k, seed=0) -> tuple[np.ndarray, np.ndarray]:
     """A packed random weight and, of every element, |scale * value| + |minimum|, or more."""
-    packed = formats.pack_blocks(format, random_blocks(format, n, k, seed, plain=True), k)
+    blocks, factors = random_blocks(format, n, k, seed, plain=True), random_factors(format, n)
+    packed = formats.pack_blocks(format, blocks, k, factors)
     values = np.abs(formats.dequantize(format, packed, n, k).astype(np.float64))
     if format.minimum:
         parts = formats.unpack_parts(format, packed, n, k)

@@ -11,7 +11,14 @@ from gguf import dequantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from hypothesis import given, settings
 
-from kit.gguf_blocks import HALVES, OF_GGUF, block_values, random_blocks, random_signs
+from kit.gguf_blocks import (
+    HALVES,
+    OF_GGUF,
+    block_values,
+    random_blocks,
+    random_factors,
+    random_signs,
+)
 from tamiz_ops import formats
 
 
@@ -47,8 +54,8 @@ def test_values_are_those_of_gguf_bit_for_bit(format, n, blocks, seed, odd) -> N
 
 #: Of 256 inputs, beside those of GGUF: a sign for every input, not for seven in eight;
 #: whole fields of bits above the lowest 8 of a vector's number; scales of 4 bits, not of 3;
-#: a factor of 256 scales.
-MORE_BYTES = {"iq1_s": 4, "iq1_m": 2, "iq2_xxs": 4, "iq2_xs": 8, "iq3_xxs": 4, "nvfp4": 2}
+#: an fp32 factor of 256 scales.
+MORE_BYTES = {"iq1_s": 4, "iq1_m": 2, "iq2_xxs": 4, "iq2_xs": 8, "iq3_xxs": 4, "nvfp4": 4}
 
 
 @pytest.mark.parametrize("format", OF_GGUF, ids=lambda f: f.name)
@@ -152,6 +159,26 @@ def test_nvfp4_is_padded_to_whole_super_blocks() -> None:
     np.testing.assert_array_equal(got, expected(format, data))
 
 
+@pytest.mark.skipif(not hasattr(GGMLQuantizationType, "NVFP4"), reason="gguf-py knows no NVFP4")
+def test_nvfp4_has_a_factor_for_each_output() -> None:
+    """Whose products with the scales are rounded to float32, and then those with the elements."""
+    n, k = 37, 512
+    format = formats.FORMATS["nvfp4"]
+    data, factors = random_blocks(format, n, k, plain=True), random_factors(format, n)
+    packed = formats.pack_blocks(format, data, k, factors)
+    got = formats.dequantize(format, packed, n, k)
+    exact = expected(format, data).astype(np.float64) * factors[:, None]
+    np.testing.assert_allclose(got, exact, rtol=2**-23)
+    for part in (slice(0, 1), slice(3, 20)):
+        some = formats.pack_blocks(format, data[part], k, factors[part])
+        rows = part.stop - part.start
+        np.testing.assert_array_equal(formats.dequantize(format, some, rows, k), got[part])
+    whole = formats.pack_blocks(format, data, k, np.ones(n, np.float32))
+    np.testing.assert_array_equal(whole, formats.pack_blocks(format, data, k))
+    with pytest.raises(ValueError, match="d of output 3 hold inf at 0, expected finite"):
+        formats.pack_blocks(format, data, k, np.where(np.arange(n) == 3, np.inf, factors))
+
+
 @pytest.mark.skipif(not hasattr(GGMLQuantizationType, "Q1_0"), reason="gguf-py knows no Q1_0")
 def test_q1_0_keeps_its_values() -> None:
     n, k = 37, 512
@@ -179,6 +206,10 @@ TILE = np.zeros((1, Q4_K.tile_bytes(256)), np.uint8)
     ("call", "message"),
     [
         (lambda: formats.find_format("q9"), "format is 'q9', expected one of: q4_0"),
+        (
+            lambda: formats.pack_blocks(Q4_K, TILE, 256, np.ones(1, np.float32)),
+            "format q4_k holds no factors of outputs, expected nvfp4",
+        ),
         (lambda: formats.pack_blocks(Q4_K, TILE, 255), "k is 255, expected a multiple of 256"),
         (
             lambda: formats.pack_blocks(Q4_K, TILE, 256),

@@ -196,8 +196,9 @@ void test_format(Format format) {
   const auto block = static_cast<size_t>(8 * spec.group_bytes());
   for (size_t i = 0; spec.super_block() && i < weight.size(); ++i) {
     const auto at = static_cast<int64_t>(i % block);
-    const bool half = at >= spec.halves_at() && at < spec.planes_at();
-    if (!half) weight[i] = static_cast<uint8_t>(random());  // all bits of quants and small scales
+    const bool factor = at >= spec.factors_at() && at < spec.planes_at();
+    if (!factor) weight[i] = static_cast<uint8_t>(random());  // all bits of quants and small scales
+    if (factor && spec.factor_bytes() == 4 && at % 4 == 3) weight[i] = 0x3d;  // about 0.05
   }
   std::normal_distribution<float> normal;
   std::vector<float> x(83 * kInputs);

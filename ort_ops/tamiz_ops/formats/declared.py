@@ -7,7 +7,7 @@ inputs with a small integer scale for each 32 or 16 of them.
     w = scale * value + minimum            value = quant - offset, or codebook[quant]
 
 where, in a super-block, scale = d * s and minimum = -dmin * m, with integers s and m; of nvfp4 s is
-a number of 8 bits with an exponent.
+a number of 8 bits with an exponent, and d is fp32.
 
 A `Grid` has a codebook of vectors: one quant stands for 4 or 8 inputs.
 """
@@ -97,9 +97,14 @@ class Format:
     def block_bytes(self) -> int:
         """Bytes of one block of one output; what a unit of an output takes is not counted."""
         kinds = 1 + self.minimum
-        halves = kinds if self.block == SUPER_BLOCK else 0
+        factors = kinds if self.block == SUPER_BLOCK else 0
         scales = self.block // self.group * kinds * self.scales.bits
-        return self.quant_bytes + scales // 8 + 2 * halves
+        return self.quant_bytes + scales // 8 + self.factor_bytes * factors
+
+    @property
+    def factor_bytes(self) -> int:
+        """Bytes of the factor of a super-block: of fp16, or of fp32."""
+        return 4 if self.scales is Scales.SMALL_FLOAT else 2
 
     def blocks(self, k: int) -> int:
         """Blocks of one output with `k` inputs."""

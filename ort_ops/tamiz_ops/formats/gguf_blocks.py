@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops.formats.declared import SUPER_BLOCK, Format
+from tamiz_ops.formats.declared import SUPER_BLOCK, Format, Scales
 from tamiz_ops.formats.grid_blocks import GRID_BLOCKS
-from tamiz_ops.formats.parts import Parts, pad_columns
+from tamiz_ops.formats.parts import Floats, Parts, pad_columns
 from tamiz_ops.formats.scaled_blocks import SCALED_BLOCKS
 
 Bytes = npt.NDArray[np.uint8]
@@ -20,19 +20,23 @@ Bytes = npt.NDArray[np.uint8]
 _TQ1_0_BYTES = 54
 
 
-def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
+def read_blocks(format: Format, data: Bytes, k: int, factors: Floats | None = None) -> Parts:
     """Takes rows of blocks apart.
 
     Args:
         format: A format that holds a GGUF type.
         data: uint8 ``[N, row bytes]``. Rows of TQ1_0, which are shorter, also are ``tq2_0``.
         k: Inputs, a multiple of the format's block.
+        factors: float32 ``[N]``, what the values of each row are multiplied by; None for 1.
 
     Raises:
-        ValueError: The bytes have another shape or type, or `k` is no multiple.
+        ValueError: The bytes have another shape or type, `k` is no multiple, or the format holds no
+            factors.
     """
+    if factors is not None and format.scales is not Scales.SMALL_FLOAT:
+        raise ValueError(f"format {format.name} holds no factors of outputs, expected nvfp4")
     if format.name in SCALED_BLOCKS:
-        return _read_scaled(format, data, k)
+        return _read_scaled(format, data, k, factors)
     if format.gguf is None:
         raise ValueError(f"format {format.name} holds no GGUF type, expected q4_k or the like")
     if format.is_float:
@@ -49,7 +53,7 @@ def read_blocks(format: Format, data: Bytes, k: int) -> Parts:
     return _by_output(read(np.ascontiguousarray(data).reshape(-1, block_bytes)), len(data))
 
 
-def _read_scaled(format: Format, data: Bytes, k: int) -> Parts:
+def _read_scaled(format: Format, data: Bytes, k: int, factors: Floats | None) -> Parts:
     """Rows of blocks that are shorter than the format's."""
     inputs, block_bytes, read = SCALED_BLOCKS[format.name]
     if k < 1 or k % inputs:
@@ -60,8 +64,10 @@ def _read_scaled(format: Format, data: Bytes, k: int) -> Parts:
         return parts
     assert parts.scales is not None
     scales = pad_columns(parts.scales, SUPER_BLOCK // format.group)
-    # A codebook has doubled numbers.
-    return Parts(parts.quants, scales, d=np.full((len(data), format.blocks(k)), 0.5, np.float16))
+    d = np.full((len(data), format.blocks(k)), 0.5, np.float32)  # a codebook has doubled numbers
+    if factors is not None:
+        d *= factors[:, None]
+    return Parts(parts.quants, scales, d=d)
 
 
 def _by_output(parts: Parts, n: int) -> Parts:

@@ -1,8 +1,8 @@
 """Tiles: weights in the layout of the kernels, from `Parts` and back.
 
 A tile is 16 outputs; its blocks follow each other. A block of 32 inputs is the planes of its group,
-then 16 scales and 16 minima. A super-block is its scales, 16 fp16 d, 16 fp16 dmin, then the planes
-of its 8 groups. `src/kernels/products/packing.h` shows every byte.
+then 16 scales and 16 minima. A super-block is its scales, 16 d, 16 dmin (fp16, or fp32 in
+nvfp4), then the planes of its 8 groups. `src/kernels/products/packing.h` shows every byte.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ Bytes = npt.NDArray[np.uint8]
 _CHUNK = 1 << 20  # weights that are taken apart at a time
 
 
-def pack_blocks(format: Format, data: Bytes, k: int) -> Bytes:
+def pack_blocks(format: Format, data: Bytes, k: int, factors: Floats | None = None) -> Bytes:
     """Packs the rows of a GGUF tensor, some tiles at a time.
 
     Args:
         format: The format of the tensor's type, `gguf_format`.
         data: uint8 ``[N, row bytes]``, the blocks as the file stores them; may be mapped.
         k: Inputs.
+        factors: float32 ``[N]``, what the values of each row are multiplied by; None for 1.
 
     Returns:
         uint8 ``[ceil(N / 16), tile bytes]``.
 
     Raises:
-        ValueError: A size does not fit, or a scale is infinite or NaN.
+        ValueError: A size does not fit, a scale is infinite or NaN, or the format holds no factors.
     """
     packed = np.empty(format.packed_shape(len(data), k), np.uint8)
     for tile, rows in _chunks(len(data), k):
-        part = pack_parts(format, read_blocks(format, data[rows], k))
+        of_rows = None if factors is None else factors[rows]
+        part = pack_parts(format, read_blocks(format, data[rows], k, of_rows))
         packed[tile : tile + len(part)] = part
     return packed
 
@@ -170,10 +172,11 @@ def _block(format: Format) -> np.dtype[Any]:
         kind = "<f2" if format.scales is Scales.HALF else "u1"
         names = ["scales"] + ["minima"] * format.minimum
         return np.dtype(planes + [(name, kind, (1, TILE)) for name in names])
-    halves = [(name, "<f2", (1, TILE)) for name in ["d"] + ["dmin"] * format.minimum]
-    count = format.block_bytes - 2 * len(halves) - format.quant_bytes
+    names = ["d"] + ["dmin"] * format.minimum
+    factors = [(name, f"<f{format.factor_bytes}", (1, TILE)) for name in names]
+    count = format.block_bytes - format.factor_bytes * len(factors) - format.quant_bytes
     scales = [("scales", "u1", (count, TILE))] if count else []
-    return np.dtype(scales + halves + planes)
+    return np.dtype(scales + factors + planes)
 
 
 def _stored(format: Format, parts: Parts) -> dict[str, Array]:

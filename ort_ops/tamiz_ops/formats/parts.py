@@ -29,7 +29,8 @@ class Parts:
             format has no scales of groups. Of an affine format float32 or float16.
         minima: Like `scales`; None where the format has no minimum. Of an affine format the zero
             points, uint8 or float32.
-        d: float16 ``[N, ceil(K / 256)]``, of super-blocks; or ``[N, 1]``, the units of outputs.
+        d: float16 ``[N, ceil(K / 256)]``, of super-blocks, float32 of nvfp4; or ``[N, 1]``, the
+            units of outputs.
         dmin: Like `d`, for the minima of super-blocks.
     """
 
@@ -47,7 +48,7 @@ class Parts:
         """
         names = ("scales", "minima", "d", "dmin")
         for name, array in ((name, getattr(self, name)) for name in names):
-            if array is not None and array.dtype == np.float16:
+            if array is not None and array.dtype.kind == "f":
                 _refuse(name, ~np.isfinite(array), array)
         if format.scales is Scales.EXPONENT and self.scales is not None:
             _refuse("exponents", self.scales > _LARGEST_EXPONENT, self.scales)

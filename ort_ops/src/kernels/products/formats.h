@@ -15,6 +15,8 @@
 //
 //   vectors of 16 bytes of small scales, 16 fp16 d, 16 fp16 dmin, planes of 8 groups
 //
+// where d is fp32 beside small scales that are small_float.
+//
 // Small scales, byte o of each vector: 4 bits: s | m << 4, a vector for every 16 inputs; 8 bits: s,
 // likewise; 6 bits: three vectors hold four numbers, three in the low 6 bits, the fourth in the
 // high 2 bits of the three; first all s, then all m; odd: s = 2 t + 1, t of part i in bits 0 .. 3
@@ -106,9 +108,13 @@ struct FormatSpec {
     const bool bytes = scales == Scales::signed_byte || scales == Scales::small_float;
     return bytes ? numbers : numbers * 3 / 4;
   }
-  constexpr int64_t halves_at() const { return small_scales() * kTile; }
+  /// Where d and dmin of a super-block begin, and the bytes of one: fp16, or fp32.
+  constexpr int64_t factors_at() const { return small_scales() * kTile; }
+  constexpr int64_t factor_bytes() const { return scales == Scales::small_float ? 4 : 2; }
   /// Where the planes of a super-block begin.
-  constexpr int64_t planes_at() const { return halves_at() + (minimum ? 4 : 2) * kTile; }
+  constexpr int64_t planes_at() const {
+    return factors_at() + factor_bytes() * kTile * (minimum ? 2 : 1);
+  }
   /// Bytes of a group; of a super-block an eighth.
   constexpr int64_t group_bytes() const {
     if (super_block()) return planes_at() / 8 + plane_bytes();
@@ -202,22 +208,26 @@ static inline Factors format_factors(const FormatSpec& f, const uint8_t* tile, i
     return {half_to_float(at + 2 * o), f.minimum ? half_to_float(at + 2 * (kTile + o)) : 0.0f};
   }
   const uint8_t* const block = tile + g / 8 * 8 * f.group_bytes();
-  const uint8_t* const halves = block + f.halves_at();
-  const float d = half_to_float(halves + 2 * o);
+  const uint8_t* const factors = block + f.factors_at();
   const int64_t i = g % 8 * f.parts() + part;
+  if (f.scales == Scales::small_float) {
+    float d;
+    memcpy(&d, factors + sizeof(d) * o, sizeof(d));
+    return {d * small_float(block[kTile * i + o]), 0.0f};
+  }
+  const float d = half_to_float(factors + 2 * o);
   if (f.scales == Scales::none) return {d, 0.0f};
   if (f.scales == Scales::odd) {
     const int both = block[kTile * (i / 2) + o];
     return {d * f.grid->unit * static_cast<float>(2 * (both >> i % 2 * 4 & 15) + 1), 0.0f};
   }
-  if (f.scales == Scales::small_float) return {d * small_float(block[kTile * i + o]), 0.0f};
   if (f.scales == Scales::signed_byte) {
     return {d * static_cast<float>(static_cast<int8_t>(block[kTile * i + o])), 0.0f};
   }
   if (f.scales == Scales::six_signed) {
     return {d * static_cast<float>(six_bits(block, i, o) - kSixOffset), 0.0f};
   }
-  const float dmin = half_to_float(halves + 2 * (kTile + o));
+  const float dmin = half_to_float(factors + 2 * (kTile + o));
   if (f.scales == Scales::four) {
     const uint8_t both = block[kTile * i + o];
     return {d * static_cast<float>(both & 15), -dmin * static_cast<float>(both >> 4)};

@@ -3,7 +3,7 @@
 //   scale = d s, minimum = -dmin m
 //
 // Of a super-block number i is that of part i % parts of group i / parts. Products of d and s have
-// 19 bits or fewer, so floats hold them exactly.
+// 19 bits or fewer, so floats hold them exactly; where d is a float they are rounded.
 #pragma once
 
 #include <stdint.h>
@@ -27,8 +27,9 @@ class FloatScales {
     float* to = numbers_;
     for (int strip = 0; strip < kStrips; ++strip, to += kLanes) {
       const uint8_t* const small = block + kLanes * strip;
-      const uint8_t* const halves = block + kSpec.halves_at() + 2 * kLanes * strip;
-      const Vec d = load_halves(halves);
+      const uint8_t* const factors =
+          block + kSpec.factors_at() + kSpec.factor_bytes() * kLanes * strip;
+      const Vec d = load_factors(factors);
       if constexpr (kSpec.scales == Scales::none) {
         for (int i = 0; i < kNumbers; ++i) store(to + i * kStep, d);
       } else if constexpr (kSpec.scales == Scales::signed_byte) {
@@ -43,7 +44,7 @@ class FloatScales {
         read_odds(small, d * broadcast(kSpec.grid->unit), to);
       } else {
         Vec dmin = d;
-        if constexpr (kSpec.minimum) dmin = broadcast(-1.0f) * load_halves(halves + 2 * kTile);
+        if constexpr (kSpec.minimum) dmin = broadcast(-1.0f) * load_halves(factors + 2 * kTile);
         if constexpr (kSpec.scales == Scales::four) {
           read_fours(small, d, dmin, to);
         } else {
@@ -61,6 +62,11 @@ class FloatScales {
   static constexpr const FormatSpec& kSpec = spec_of(F);
   static constexpr int kNumbers = 8 * static_cast<int>(kSpec.parts());  // of scales
   static constexpr int kStep = kTile * (kSpec.minimum ? 2 : 1);         // floats of a part
+
+  static Vec load_factors(const uint8_t* p) {
+    if constexpr (kSpec.factor_bytes() == 4) return load(reinterpret_cast<const float*>(p));
+    return load_halves(p);
+  }
 
   /// Exponent and mantissa where floats have them: right but for an exponent of 0, where
   /// 2^-7 (1 + m / 8) stands for m 2^-9.
@@ -120,7 +126,7 @@ template <Format F>
 class SixBitScales {
  public:
   void read(const uint8_t* block) {
-    const uint8_t* const halves = block + kSpec.halves_at();
+    const uint8_t* const halves = block + kSpec.factors_at();
     scales_.read(block, halves, 1.0f);
     if (kSpec.minimum) minima_.read(block + kNumbers * 3 / 4 * kTile, halves + 2 * kTile, -1.0f);
   }
