@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from tamiz_exporters.gguf_file import GgufFile
+from tamiz_exporters.gguf_scales import fold_scales
 
 _NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 
@@ -24,8 +25,14 @@ def open_gguf(path: Path) -> GgufFile:
     """
     first = GgufFile(path)
     count = first.get("split.count", int, 1)
-    if count <= 1:
-        return first
+    if count > 1:
+        _add_parts(first, path, count)
+    fold_scales(first)
+    return first
+
+
+def _add_parts(first: GgufFile, path: Path, count: int) -> None:
+    """Adds the tensors of the other parts to those of the first one."""
     name = _NAME.fullmatch(path.name)
     if name is None or int(name["count"]) != count:
         first.fail("name", path.name, f"one that ends in -00001-of-{count:05d}.gguf")
@@ -44,4 +51,3 @@ def open_gguf(path: Path) -> GgufFile:
     total = first.get("split.tensors.count", int, len(first.tensors))
     if total != len(first.tensors):
         first.fail("split.tensors.count", total, f"{len(first.tensors)}, as the parts have")
-    return first

@@ -81,9 +81,11 @@ def _packed(source: Source, weight: Weight, format: Format) -> Packed:
     n, k = tensor.shape[0] if rows is None else len(rows), tensor.shape[1]
 
     def read() -> ir.TensorProtocol:
-        data = tensor.stored() if rows is None else tensor.stored()[rows]
+        chosen = slice(None) if rows is None else rows
+        factors = tensor.factors
         try:
-            return ir.Tensor(pack_blocks(format, data, k))
+            of_rows = None if factors is None else factors[chosen]
+            return ir.Tensor(pack_blocks(format, tensor.stored()[chosen], k, of_rows))
         except ValueError as error:
             raise TamizError(f"{source.path}: tensor {tensor.name}: {error}") from error
 

@@ -29,6 +29,7 @@ class StoredTensor:
         type: How its values are stored, in GGUF's terms.
         data: The stored bytes, ``uint8 [rows, row_bytes]``, mapped from the file.
         read: Puts these bytes together of others; None where `data` has them.
+        factors: What the values of each row are multiplied by, ``float32 [rows]``; None for 1.
     """
 
     name: str
@@ -36,6 +37,7 @@ class StoredTensor:
     type: GGMLQuantizationType
     data: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.uint8))
     read: Callable[[], np.ndarray] | None = None
+    factors: np.ndarray | None = None
 
     def stored(self) -> np.ndarray:
         """The bytes, ``uint8 [rows, row_bytes]``."""
@@ -81,19 +83,22 @@ class StoredTensor:
         with np.errstate(invalid="ignore", over="ignore"):
             for row in range(0, count, step):
                 part = slice(row, row + step)
-                stored = data[part if rows is None else rows[part]]
-                out[part] = _floats(stored, self.type)
+                chosen = part if rows is None else rows[part]
+                factors = None if self.factors is None else self.factors[chosen]
+                out[part] = _floats(data[chosen], self.type, factors)
         return out.reshape(self.shape if rows is None else (count, *self.shape[1:]))
 
 
-def _floats(data: np.ndarray, kind: GGMLQuantizationType) -> np.ndarray:
-    """Values of rows of blocks; gguf-py knows Q1_0 by its size alone."""
-    if kind.name != "Q1_0":
+def _floats(
+    data: np.ndarray, kind: GGMLQuantizationType, factors: np.ndarray | None = None
+) -> np.ndarray:
+    """Values of rows of blocks; gguf-py knows no factors, and Q1_0 by its size alone."""
+    if factors is None and kind.name != "Q1_0":
         return dequantize(data, kind)
     inputs, block_bytes = GGML_QUANT_SIZES[kind]
     format = gguf_format(kind.name)
     assert format is not None
-    return read_blocks(format, data, data.shape[1] // block_bytes * inputs).values(format)
+    return read_blocks(format, data, data.shape[1] // block_bytes * inputs, factors).values(format)
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,17 @@ class StackedTensor:
         if len(self.parts) == 1:
             return self.parts[0].stored()
         return np.concatenate([part.stored() for part in self.parts])
+
+    @property
+    def factors(self) -> np.ndarray | None:
+        """What the values of each row are multiplied by, ``float32 [rows]``; None for 1."""
+        if all(part.factors is None for part in self.parts):
+            return None
+        counts = [math.prod(part.shape[:-1]) for part in self.parts]
+        given = (part.factors for part in self.parts)
+        return np.concatenate(
+            [np.ones(n, np.float32) if f is None else f for n, f in zip(counts, given, strict=True)]
+        )
 
     def dequantize(self, rows: np.ndarray | None = None) -> np.ndarray:
         """Returns values as float32 ``[rows, K]``; see `StoredTensor.dequantize`."""
@@ -176,6 +192,11 @@ class TurnedKeys:
     def type(self) -> GGMLQuantizationType:
         """How the values are stored: as in the source, or as F16 where it has blocks."""
         return self.both.type if self.both.type in _FLOATS else GGMLQuantizationType.F16
+
+    @property
+    def factors(self) -> None:
+        """None: the values have the factors of the source."""
+        return None
 
     def stored(self) -> np.ndarray:
         """The bytes, ``uint8 [heads·R, row_bytes]``."""
