@@ -59,7 +59,8 @@ def graph_tensors(
     tensors: dict[str, ir.TensorProtocol | Packed] = {}
     unknown = set()
     for weight in weights:
-        tensor, format = weight.tensor, gguf_format(weight.tensor.type.name)
+        tensor = weight.tensor
+        format = gguf_format(tensor.type.name, tensor.shape[-1])
         if stored and format and len(tensor.shape) == 2 and weight.packable:
             tensors[weight.target] = _packed(source, weight, format)
         else:

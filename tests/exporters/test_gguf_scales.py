@@ -62,9 +62,12 @@ def scaled(held: TinyModel, factors: dict[str, np.ndarray]) -> dict[str, np.ndar
     return found
 
 
-MODELS = {
+_EXPERTS = {"architecture": "qwen3moe", "experts": 4, "top": 2}
+MODELS: dict[str, dict[str, Any]] = {
     "dense": {},
-    "experts": {"architecture": "qwen3moe", "experts": 4, "top": 2, "expert_ffn": 256},
+    "experts": {**_EXPERTS, "expert_ffn": 256},
+    "narrow": {"ffn": 320},
+    "narrow experts": {**_EXPERTS, "expert_ffn": 64},
 }
 
 
@@ -93,6 +96,20 @@ def test_weights_are_stored_with_their_factors(tmp_path, plugins) -> None:
     for site in sites:
         rows = weight_array(linear_at(nodes[site.node]), site)
         np.testing.assert_allclose(rows, exact[site.weight], rtol=2**-23, err_msg=site.id)
+
+
+def test_rows_that_are_no_whole_super_blocks_have_elements_of_8_bits(tmp_path, plugins) -> None:
+    held, factors = write(tmp_path / "tiny.gguf", ffn=320)
+    exact = scaled(held, factors)
+    bundle = export(str(tmp_path / "tiny.gguf"), tmp_path / "bundle", plugins)
+    found = survey(bundle, plugins)
+    nodes = {node.name: node for node in found.model.graph}
+    sites = {site.weight: site for site in found.sites if site.weight is not None}
+    down = sites["model.layers.0.mlp.down_proj.weight"]
+    assert down.format == "affine8_16"
+    rows = weight_array(linear_at(nodes[down.node]), down)
+    np.testing.assert_allclose(rows, exact[down.weight], rtol=2**-23)
+    assert sites["model.layers.0.mlp.up_proj.weight"].format == "nvfp4"
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,21 @@ def test_nvfp4_has_a_factor_for_each_output() -> None:
         formats.pack_blocks(format, data, k, np.where(np.arange(n) == 3, np.inf, factors))
 
 
+@pytest.mark.skipif(not hasattr(GGMLQuantizationType, "NVFP4"), reason="gguf-py knows no NVFP4")
+def test_nvfp4_has_the_same_bits_with_elements_of_8_bits() -> None:
+    """As its rows are stored that are no whole super-blocks."""
+    n, k = 37, 5 * 64
+    narrow, format = formats.gguf_format("NVFP4", k), formats.gguf_format("NVFP4", 512)
+    assert (narrow, format) == (formats.find_format("affine8_16"), formats.FORMATS["nvfp4"])
+    data = random_blocks(format, n, k)
+    for factors in (None, random_factors(format, n)):
+        one, other = (
+            formats.dequantize(each, formats.pack_blocks(each, data, k, factors), n, k)
+            for each in (narrow, format)
+        )
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.skipif(not hasattr(GGMLQuantizationType, "Q1_0"), reason="gguf-py knows no Q1_0")
 def test_q1_0_keeps_its_values() -> None:
     n, k = 37, 512
@@ -208,7 +223,7 @@ TILE = np.zeros((1, Q4_K.tile_bytes(256)), np.uint8)
         (lambda: formats.find_format("q9"), "format is 'q9', expected one of: q4_0"),
         (
             lambda: formats.pack_blocks(Q4_K, TILE, 256, np.ones(1, np.float32)),
-            "format q4_k holds no factors of outputs, expected nvfp4",
+            "format q4_k holds no factors of outputs, expected nvfp4 or affine8_16",
         ),
         (lambda: formats.pack_blocks(Q4_K, TILE, 255), "k is 255, expected a multiple of 256"),
         (

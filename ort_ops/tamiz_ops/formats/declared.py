@@ -269,6 +269,8 @@ FORMATS = {format.name: format for format in _ALL}
 
 #: The affine format that holds the values of Q1_0.
 _OF_SIGNS = "affine2_128h"
+#: Of NVFP4 whose rows are no whole super-blocks.
+_OF_NARROW_NVFP4 = "affine8_16"
 
 #: affine, bits, _, inputs that share a scale, h for scales of fp16, z or f for zero points.
 _AFFINE = re.compile(r"affine([248])_(16|32|64|128|256|512|1024|row)(h?)([zf]?)")
@@ -337,8 +339,15 @@ def affine_format(
     return _affine(name)
 
 
-def gguf_format(type_name: str) -> Format | None:
-    """The format that holds GGUF tensors of a type such as "Q4_K"; None where there is none."""
+def gguf_format(type_name: str, k: int = 0) -> Format | None:
+    """The format that holds GGUF tensors of a type such as "Q4_K"; None where there is none.
+
+    Args:
+        type_name: The type.
+        k: Inputs, where it matters: blocks of NVFP4 are shorter than those of its format.
+    """
+    if type_name == "NVFP4" and k % SUPER_BLOCK:
+        return _affine(_OF_NARROW_NVFP4)
     return _affine(_OF_SIGNS) if type_name == "Q1_0" else _OF_GGUF.get(type_name)
 
 

@@ -6,14 +6,15 @@ The layouts are those of ggml's `ggml-common.h`; each function names the fields 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from tamiz_ops.formats.declared import SUPER_BLOCK, Format, Scales
+from tamiz_ops.formats.declared import SUPER_BLOCK, Format
 from tamiz_ops.formats.grid_blocks import GRID_BLOCKS
 from tamiz_ops.formats.parts import Floats, Parts, pad_columns
-from tamiz_ops.formats.scaled_blocks import SCALED_BLOCKS
+from tamiz_ops.formats.scaled_blocks import SCALED_BLOCKS, WITH_FACTORS
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -33,8 +34,9 @@ def read_blocks(format: Format, data: Bytes, k: int, factors: Floats | None = No
         ValueError: The bytes have another shape or type, `k` is no multiple, or the format holds no
             factors.
     """
-    if factors is not None and format.scales is not Scales.SMALL_FLOAT:
-        raise ValueError(f"format {format.name} holds no factors of outputs, expected nvfp4")
+    if factors is not None and format.name not in WITH_FACTORS:
+        known = " or ".join(WITH_FACTORS)
+        raise ValueError(f"format {format.name} holds no factors of outputs, expected {known}")
     if format.name in SCALED_BLOCKS:
         return _read_scaled(format, data, k, factors)
     if format.gguf is None:
@@ -60,9 +62,10 @@ def _read_scaled(format: Format, data: Bytes, k: int, factors: Floats | None) ->
         raise ValueError(f"k is {k}, expected a multiple of {inputs} for {format.name}")
     _check_rows(data, k // inputs * block_bytes)
     parts = _by_output(read(np.ascontiguousarray(data).reshape(-1, block_bytes)), len(data))
-    if format.block != SUPER_BLOCK:
-        return parts
     assert parts.scales is not None
+    if format.block != SUPER_BLOCK:
+        scales = parts.scales if factors is None else parts.scales * factors[:, None]
+        return replace(parts, scales=scales)
     scales = pad_columns(parts.scales, SUPER_BLOCK // format.group)
     d = np.full((len(data), format.blocks(k)), 0.5, np.float32)  # a codebook has doubled numbers
     if factors is not None:
