@@ -300,6 +300,7 @@ ARCHITECTURES |= {
     "mistral3": ARCHITECTURES["llama"],
     "qwen2vl": ARCHITECTURES["qwen2"],
     "qwen3vl": ARCHITECTURES["qwen3"],
+    "qwen3vlmoe": ARCHITECTURES["qwen3moe"],
 }
 
 #: By `general.architecture`, where the file has experts.
@@ -370,4 +371,6 @@ HF_ARCHITECTURES: dict[str, Architecture] = {
     "qwen3_5_moe": replace(_QWEN35_MOE, model_class="Qwen3_5MoeForConditionalGeneration"),
 }
 
-HF_ARCHITECTURES |= with_pictures(HF_ARCHITECTURES)
+#: By `model_type` of a model that also reads pictures or sound, and by that of its text model.
+TEXT_MODELS = with_pictures(HF_ARCHITECTURES)
+HF_ARCHITECTURES |= {whole: next(iter(texts.values())) for whole, texts in TEXT_MODELS.items()}

@@ -29,9 +29,11 @@ _ROUTED_NAMES = (
     "smallthinker",
 )
 _HUNYUAN = ("hunyuan-moe",)
+_QWEN_3_VL = ("qwen3vl", "qwen3vlmoe")
 _LATENT = ("deepseek2", "minicpm3", "plm")
 _MIXTURES = (
-    *("llama", "qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitehybrid", "gpt-oss"),
+    *("llama", "qwen2moe", "qwen3moe", "qwen3vlmoe", "olmoe", "granitemoe", "granitehybrid"),
+    "gpt-oss",
     *("jamba", "llama4"),
     *(*_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES, *_GEMMA_4, *_HUNYUAN),
 )
@@ -99,7 +101,15 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "expert_used_count": obeyed(only=_MIXTURES),
     "expert_feed_forward_length": obeyed(
         only=(
-            *("qwen2moe", "qwen3moe", "gpt-oss", *_DELTA_MIXTURES, *_ERNIE, *_ROUTED_NAMES),
+            *(
+                "qwen2moe",
+                "qwen3moe",
+                "qwen3vlmoe",
+                "gpt-oss",
+                *_DELTA_MIXTURES,
+                *_ERNIE,
+                *_ROUTED_NAMES,
+            ),
             *(*_GEMMA_4, *_HUNYUAN, "llama4"),
         )
     ),
@@ -168,7 +178,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "rope.dimension_sections": Field(
         Treatment.NO_EFFECT,
         "a token of text has one position in all dimensions",
-        only=(*_DELTA, "qwen2vl", "qwen3vl"),
+        only=(*_DELTA, "qwen2vl", *_QWEN_3_VL, "glm4moe"),
     ),
     "rope.dimension_count_swa": obeyed("of layers with a window", only=_GEMMA_4),
     "rope.scaling.finetuned": obeyed_by(
@@ -219,7 +229,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
     "swin_norm": refused("norms of another place"),
     "rescale_every_n_layers": refused("a scale by layer"),
     "n_deepstack_layers": Field(
-        Treatment.NO_EFFECT, "pictures as inputs of layers, which are left out", only=("qwen3vl",)
+        Treatment.NO_EFFECT, "pictures as inputs of layers, which are left out", only=_QWEN_3_VL
     ),
     **dict.fromkeys(
         [

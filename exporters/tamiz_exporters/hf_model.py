@@ -54,8 +54,8 @@ _PREFIXES = (
 )
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
 _BESIDE = (
-    r"mtp\.|(model\.)?(visual|vision_tower|vision_model|multi_modal_projector|connector|audio_tower"
-    r"|embed_vision|embed_audio)\."
+    r"mtp\.|(model\.)?((visual|vision_tower|vision_model|multi_modal_projector|connector"
+    r"|audio_tower|embed_vision|embed_audio)\.|image_newline$)"
 )
 #: Frequencies and masks that old versions of transformers stored.
 _ROTARY = r".*\.(rotary_emb\.inv_freq|attn\.(masked_)?bias)"

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tamiz_exporters.architecture import Architecture
-from tamiz_exporters.architectures import HF_ARCHITECTURES
+from tamiz_exporters.architectures import HF_ARCHITECTURES, TEXT_MODELS
 from tamiz_exporters.config_fields import CONFIG_FIELDS
 from tamiz_exporters.gemma_architectures import GEMMA_4_MOE
 from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hybrid_architectures import HYBRIDS_WITH_EXPERTS
 from tamiz_exporters.mean_norm_architectures import WITH_TWO_NORMS
-from tamiz_exporters.picture_architectures import OTHER_TEXTS
 from tamiz_exporters.smallthinker_architectures import WITH_SOFTMAX
 
 #: By `model_type`, where the configuration does not say that there are no experts.
 _WITH_EXPERTS = {each.model_type: each for each in HYBRIDS_WITH_EXPERTS.values()}
 #: The part that describes the text model, where a model also reads pictures.
 TEXT_CONFIG = "text_config"
+_TIED = "tie_word_embeddings"
 
 
 def read_traits(of: Fields) -> Architecture:
@@ -28,10 +28,10 @@ def read_traits(of: Fields) -> Architecture:
     """
     kind, inner = of.text("model_type", ""), of.group(TEXT_CONFIG)
     text = "" if inner is None else inner.text("model_type", "")
-    kind = text if text in OTHER_TEXTS.get(kind, ()) else kind
     if kind not in HF_ARCHITECTURES:
         of.reject("model_type", kind, f"one of {', '.join(HF_ARCHITECTURES)}")
-    traits, classes = HF_ARCHITECTURES[kind], of.given("architectures")
+    traits = TEXT_MODELS.get(kind, {}).get(text, HF_ARCHITECTURES[kind])
+    classes = of.given("architectures")
     if traits.class_decides and classes != [traits.model_class]:
         of.reject("architectures", classes, f"[{traits.model_class}]")
     if kind in _WITH_EXPERTS and of.given("num_local_experts") != 0:
@@ -66,9 +66,12 @@ def _of_text(of: Fields, traits: Architecture) -> Fields:
     if (inner := of.group(TEXT_CONFIG)) is None:
         return of
     whole = of.text("model_type", "")
-    known = dict.fromkeys((traits.model_type, whole, f"{whole}_text"))
+    texts = TEXT_MODELS.get(whole, {traits.model_type: traits})
+    known = dict.fromkeys((*texts, whole, f"{whole}_text"))
     if (kind := inner.text("model_type", traits.model_type)) not in known:
         inner.reject("model_type", kind, f"one of {', '.join(known)}")
-    tied = of.given("tie_word_embeddings")
-    beside = {} if tied is None else {"tie_word_embeddings": tied}
-    return replace(inner, values={**beside, **inner.values})
+    flags = {of.flag(_TIED), inner.flag(_TIED)} - {None}
+    if not flags:
+        return inner
+    tied = flags.pop() if len(flags) == 1 else None  # of two, the files decide
+    return replace(inner, values={**inner.values, _TIED: tied})

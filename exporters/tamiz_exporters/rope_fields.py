@@ -6,7 +6,10 @@ from tamiz_exporters.hunyuan_config_fields import HUNYUAN
 from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by
 
 #: Text models of models that also read pictures.
-_SEEING = ("qwen2", "qwen3", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
+_SEEING = (
+    *("qwen2", "qwen3", "qwen3_moe", "glm4", "glm4_moe"),
+    *("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
+)
 #: Positions in several dimensions.
 _OF_TEXT = Field(
     Treatment.NO_EFFECT, "a token of text has one position in all dimensions", only=_SEEING

@@ -24,6 +24,7 @@ from kit.arrays import relative_error
 from kit.equal_runs import build_model
 from kit.families import FAMILIES
 from kit.family_files import config, tensors, write_folder, write_gguf
+from kit.family_shapes import VOCABULARY
 from kit.state_families import STATES
 from kit.tiny_safetensors import write_file
 from tamiz.files.errors import TamizError
@@ -98,6 +99,12 @@ def test_a_gguf_decodes_as_in_llama_cpp(tmp_path: Path, plugins: Plugins, name: 
         ("gemma 3 with pictures", "model.language_model.", "model.multi_modal_projector.weight"),
         ("qwen 2.5 vl", "model.", "visual.merger.weight"),
         ("smolvlm", "model.text_model.", "model.connector.proj.weight"),
+        ("llava next with a mistral", "language_model.model.", "image_newline"),
+        (
+            "internvl with a qwen 3",
+            "language_model.model.",
+            "multi_modal_projector.linear_1.weight",
+        ),
     ],
 )
 def test_parts_that_read_pictures_are_left_out(
@@ -255,6 +262,32 @@ def test_a_gemma_3_with_pictures_may_say_little_of_its_text_model(tmp_path: Path
     write_folder(tmp_path / "hf", "gemma 3 with pictures", text_config=text)
     with pytest.raises(TamizError, match=r"q_proj.weight: found 64 x 64, expected .*2048 x 64"):
         HfModel(tmp_path / "hf")
+
+
+def test_a_llava_may_say_little_of_its_text_model(tmp_path: Path) -> None:
+    """As those that were published: the rest is as in transformers."""
+    text = {"model_type": "mistral", "vocab_size": VOCABULARY, "sliding_window": None}
+    write_folder(tmp_path / "hf", "llava next with a mistral", text_config=text)
+    with pytest.raises(TamizError, match=r"q_proj.weight: found 64 x 64, expected .*4096 x 4096"):
+        HfModel(tmp_path / "hf")
+
+
+def test_a_text_model_that_a_whole_one_cannot_have_is_refused(tmp_path: Path) -> None:
+    text = {**config(FAMILIES["llava next with a mistral"])["text_config"], "model_type": "opt"}
+    write_folder(tmp_path / "hf", "llava next with a mistral", text_config=text)
+    expected = r"text_config\.model_type: found opt, expected one of llama, mistral, qwen2, "
+    with pytest.raises(TamizError, match=expected):
+        HfModel(tmp_path / "hf")
+
+
+def test_files_decide_where_a_text_model_and_the_whole_one_disagree_on_the_head(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    name = "qwen 3 vl moe"
+    text = {**config(FAMILIES[name])["text_config"], "tie_word_embeddings": True}
+    write_folder(tmp_path / "hf", name, text_config=text, tie_word_embeddings=False)
+    bundle = export(str(tmp_path / "hf"), tmp_path / "dense", plugins, "float32")
+    check(bundle.path, REFERENCES["transformers"][name], RELATIVE_ERROR)
 
 
 @pytest.mark.parametrize("name", IN_GGUF)
