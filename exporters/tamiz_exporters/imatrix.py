@@ -23,22 +23,36 @@ from tamiz_exporters.gguf_file import GgufFile
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 #: Bytes of an entry of the legacy form without name and numbers, and of the longest name.
 _ENTRY, _NAME = 12, 1 << 16
-#: Tensor ids by the weight that reads their input; a fused weight reads one input for several.
+#: Sites of a layer by the weight that reads their input; a fused weight reads one for several.
 _TENSORS = {
-    "attn_qkv": ("attn_q", "attn_k", "attn_v"),
+    "attn_qkv": ("attn_q", "attn_k", "attn_v", "linear_attn.in_proj_qkv"),
     "attn_output": ("attn_o",),
     "ffn_up": ("ffn_up", "ffn_gate"),
     **{name: (name,) for name in ("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_down")},
     "ffn_up_shexp": ("ffn_up", "ffn_gate"),
     "ffn_gate_shexp": ("ffn_gate",),
     "ffn_down_shexp": ("ffn_down",),
+    # Of convolutions, state spaces and gated delta nets.
+    "shortconv.in_proj": tuple(f"conv.in_proj.{part}" for part in range(3)),
+    "shortconv.out_proj": ("conv.out_proj",),
+    "attn_gate": ("linear_attn.in_proj_z",),
+    "ssm_in": (
+        *("mamba.in_proj", "mamba.gate_proj"),
+        *("linear_attn.in_proj_qkv", "linear_attn.in_proj_z"),
+    ),
+    "ssm_x": ("mamba.dt_in_proj", "mamba.b_proj", "mamba.c_proj"),
+    "ssm_dt": ("mamba.dt_proj",),
+    "ssm_beta": ("linear_attn.in_proj_b",),
+    "ssm_alpha": ("linear_attn.in_proj_a",),
+    "ssm_ba": ("linear_attn.in_proj_b", "linear_attn.in_proj_a"),
+    "ssm_out": ("mamba.out_proj", "linear_attn.out_proj"),
 }
 #: The same of experts.
 _OF_EXPERTS = {
     "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps"),
     **{name: (name,) for name in ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")},
 }
-_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,5})\.(\w+)\.weight")
+_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,5})\.([\w.]+)\.weight")
 
 #: Sums of squares ``[M, K]`` of the inputs of a weight's M matrices, and how many tokens or calls
 #: each is of, ``[M]``.

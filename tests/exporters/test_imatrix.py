@@ -1,17 +1,28 @@
 """Imatrix files of llama.cpp, in both forms, whole and damaged."""
 
 import random
+import re
 import struct
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from gguf.constants import GGMLQuantizationType as Type
 
+from kit import tiny_gguf
+from kit.delta_nets import DELTA_NETS
+from kit.family_files import write_gguf as write_family
 from kit.imatrix_files import NAMES, known_means, write_gguf, write_legacy
+from kit.mamba_gguf import write_gguf as write_mamba
+from kit.mambas import MAMBAS, random_mamba
 from kit.mutations import mutate_bytes
+from tamiz.calibration.imatrix import read_imatrix as read_for
 from tamiz.files.errors import TamizError
 from tamiz.plugins import Plugins
+from tamiz.survey.export import export
+from tamiz.survey.survey import survey
+from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.imatrix import read_imatrix
 
 MEANS = known_means(2, 8, 12)
@@ -38,11 +49,42 @@ def test_names_become_sites_and_sums_means(write, tmp_path: Path) -> None:
 @WRITERS
 def test_a_fused_weight_is_the_input_of_several_sites(write, tmp_path: Path) -> None:
     means = only([1, 2], "blk.3.attn_qkv.weight") | only([3, 4], "blk.3.ffn_up.weight")
-    found = read_imatrix(write(tmp_path / "i", {**means, **only([9], "blk.3.ssm_in.weight")}))
-    assert set(found.means) == {
-        f"layers.3.{tensor}" for tensor in ("attn_q", "attn_k", "attn_v", "ffn_up", "ffn_gate")
-    }
+    found = read_imatrix(write(tmp_path / "i", {**means, **only([9], "blk.3.attn_norm.weight")}))
+    attention = ("attn_q", "attn_k", "attn_v")
+    assert {f"layers.3.{tensor}" for tensor in (*attention, "ffn_up", "ffn_gate")} <= set(
+        found.means
+    )
     assert found.means["layers.3.ffn_gate"].tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "name", ["mamba", "jamba", "granite 4 MoE", "lfm2 MoE", "qwen35", "qwen3next"]
+)
+def test_layers_that_do_not_attend_have_their_sites(
+    name: str, tmp_path: Path, plugins: Plugins
+) -> None:
+    """Every product of a GGUF's layers, with the input that llama.cpp has seen of its weight."""
+    path = tmp_path / "tiny.gguf"
+    if name in DELTA_NETS:
+        tiny_gguf.write(path, tiny_gguf.random_model(**DELTA_NETS[name]))
+    elif name in MAMBAS:
+        write_mamba(path, random_mamba(**MAMBAS[name]), Type.F32)
+    else:
+        write_family(path, name)
+    means = {
+        key: np.full(tensor.shape[-1], 1 + number, np.float32)
+        for number, (key, tensor) in enumerate(GgufFile(path).tensors.items())
+        if len(tensor.shape) == 2 and "embd" not in key
+    }
+    surveyed = survey(export(str(path), tmp_path / "dense", plugins, "float32"), plugins)
+    found = read_for(write_gguf(tmp_path / "i", means), surveyed, plugins)
+    sites = {
+        site.id: site
+        for site in surveyed.sites
+        if site.weight is not None and re.search(r"\.(mamba|linear_attn|conv)\.", site.id)
+    }
+    assert sites
+    assert sites.keys() <= found.means.keys()
 
 
 @WRITERS
