@@ -247,7 +247,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     "use_mrope": refused("positions in several dimensions"),
     "use_qk_norm": obeyed(
         "another value than what the file has is refused",
-        only=(*_ROUTED, *_MINIMAX, *_BAILING, *HUNYUAN, *LLAMA_4),
+        only=(*_ROUTED, *_MINIMAX, *_BAILING, *HUNYUAN, *LLAMA_4, "qwen3", "qwen3_moe"),
     ),
     "embedding_multiplier": _multiplier("factor on the embedding", 1.0, others=(FALCON_H1,)),
     "residual_multiplier": _multiplier("factor on what layers add", 1.0),
@@ -318,7 +318,7 @@ CONFIG_FIELDS: dict[str, Field] = {
     ),
     "num_nextn_predict_layers": obeyed(
         "layers that predict tokens further ahead, which are left out",
-        only=(*_ROUTED_NAMES, *_BAILING),
+        only=(*_ROUTED_NAMES, *_BAILING, *_ERNIE),
     ),
     **no_effect("num_nextn_predict_layers is read", "num_mtp_layers"),
     "moe_num_experts": obeyed(only=_ERNIE),
@@ -327,16 +327,19 @@ CONFIG_FIELDS: dict[str, Field] = {
     "moe_layer_start_index": obeyed(only=_ERNIE),
     "moe_layer_end_index": obeyed("-1: the last layer", only=_ERNIE),
     "moe_layer_interval": obeyed("of so many layers the last has experts", only=_ERNIE),
+    "moe_gate": refused("other routers", "topk"),
+    **no_effect("the bias that routers have is read", "moe_use_aux_free"),
+    **no_effect("training only", "moe_capacity"),
     "moe_norm_min": refused("a least sum of weights that could be reached", 1e-12, 1e-9, 1e-6),
     "use_bias": obeyed_by(
         ["ernie4_5", "ernie4_5_moe", "starcoder2", *_BAILING], "false beside a bias is refused"
     ),
     "shared_expert_intermediate_size": obeyed(only=("qwen2_moe", *_DELTA_MIXTURES)),
     "norm_topk_prob": obeyed(
-        "true where it is missing for qwen3_next, glm4_moe and from DeepSeek-V3 on",
+        "true where it is missing for qwen3_next, glm4_moe, Hunyuan and from DeepSeek-V3 on",
         only=(
             *("qwen2_moe", "qwen3_moe", "olmoe", "qwen3_next", "lfm2_moe", *_GROUPED),
-            *SMALLTHINKER,
+            *(*SMALLTHINKER, *HUNYUAN_MOE),
         ),
     ),
     "mlp_only_layers": obeyed(only=("qwen2_moe", "qwen3_moe", "qwen3_next")),
@@ -360,6 +363,9 @@ CONFIG_FIELDS: dict[str, Field] = {
         "vision_start_token_id",
         "vision_end_token_id",
         "vision_token_id",
+        "image_start_token_id",
+        "image_end_token_id",
+        "is_composition",
     ),
     **WITHOUT_EFFECT,
     **GEMMA_FIELDS,

@@ -54,7 +54,7 @@ _PREFIXES = (
 )
 #: Tensors beside the text model: pictures, and layers that predict tokens further ahead.
 _BESIDE = (
-    r"mtp\.|(model\.)?((visual|vision_tower|vision_model|multi_modal_projector|connector"
+    r"mtp\.|(model\.)?(mtp_\w+\.|(visual|vision_tower|vision_model|multi_modal_projector|connector"
     r"|audio_tower|embed_vision|embed_audio)\.|image_newline$)"
 )
 #: Frequencies and masks that old versions of transformers stored.

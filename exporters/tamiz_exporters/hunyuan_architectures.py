@@ -33,7 +33,7 @@ HUNYUAN = {
                 shared={part: f"mlp.shared_mlp.{part}" for part in (GATE, UP, DOWN)},
             ),
             top_key="moe_topk",
-            normalize_key="",
+            normalized=True,
             shared_key="num_shared_expert",
             shared_counts=True,
         ),

@@ -20,11 +20,19 @@ HUNYUAN_FIELDS: dict[str, Field] = {
     "use_rotary_pos_emb": required("layers without rotary embedding"),
     "norm_type": refused("other norms", "rms", "low_precision_layernorm"),
     "add_classification_head": refused("a head of classes"),
+    "position_embedding_xdrope": refused("positions in several dimensions"),
+    **no_effect("position_embedding_xdrope is read", "xdrope_section"),
     **no_effect("use_cla is read", "cla_share_factor"),
     **no_effect(
         "of heads that are not read", "class_num", "pool_type", "dense_list", "mask_init_id"
     ),
     **no_effect("eos_token_id is read", "eod_token_id"),
+    **no_effect("pad_token_id is read", "pad_id", "unused_token_id"),
+    **no_effect("vocab_size is read", "org_vocab_size"),
+    **no_effect("the tokenizer has them", "im_start_id", "im_end_id", "im_newline_id"),
+    **no_effect("the tokenizer has them", "text_start_id", "text_end_id"),
     **no_effect("how the model is run", "enable_lm_head_fp32", "moe_drop_tokens"),
-    **no_effect("training only", "moe_random_routing_dropped_token", "capacity_factor"),
+    **no_effect(
+        "training only", "moe_random_routing_dropped_token", "capacity_factor", "norm_init"
+    ),
 }

@@ -39,7 +39,12 @@ _MISTRAL = {
     "max_position_embeddings": 131072,
 }
 _QWEN2 = {**_LLAMA, "intermediate_size": 22016, "max_position_embeddings": 32768}
-_DEFAULTS = {"gemma3_text": _GEMMA3, "llama": _LLAMA, "mistral": _MISTRAL, "qwen2": _QWEN2}
+_DEFAULTS = {
+    "gemma3_text": _GEMMA3,
+    **dict.fromkeys(("llama", "granite"), _LLAMA),
+    "mistral": _MISTRAL,
+    "qwen2": _QWEN2,
+}
 #: Text models that a model has which may have any.
 _ANY = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "granite")
 #: By ``model_type``: the class in transformers, and the ``model_type`` of text models that it may

@@ -100,6 +100,7 @@ def test_a_gguf_decodes_as_in_llama_cpp(tmp_path: Path, plugins: Plugins, name: 
         ("qwen 2.5 vl", "model.", "visual.merger.weight"),
         ("smolvlm", "model.text_model.", "model.connector.proj.weight"),
         ("llava next with a mistral", "language_model.model.", "image_newline"),
+        ("glm 4.5v", "model.language_model.", "model.mtp_linear_proj.0.weight"),
         (
             "internvl with a qwen 3",
             "language_model.model.",

@@ -20,11 +20,14 @@ from tamiz.files.errors import TamizError
 from tamiz.runtime.generation_fields import NO_EFFECT, OBEYED, REFUSED
 from tamiz_exporters.architectures import ARCHITECTURES
 from tamiz_exporters.config_fields import CONFIG_FIELDS
+from tamiz_exporters.expert_fields import hf_experts
 from tamiz_exporters.gguf_encoder_fields import ENCODER_KEYS, ENCODER_TOKENIZER_KEYS
 from tamiz_exporters.gguf_fields import ARCHITECTURE_KEYS, GENERAL_KEYS, TOKENIZER_KEYS
 from tamiz_exporters.gguf_file import GgufFile
 from tamiz_exporters.gguf_model import GgufModel
+from tamiz_exporters.hf_fields import Fields
 from tamiz_exporters.hf_model import HfModel
+from tamiz_exporters.hf_traits import read_traits, text_fields
 from tamiz_exporters.rope_fields import ROPE_FIELDS
 from tamiz_exporters.source_fields import Field, Treatment, field_of
 from tamiz_exporters.tokenizer_fields import TOKENIZER_FIELDS
@@ -37,6 +40,7 @@ TABLES: dict[str, dict[str, Field]] = {
 #: Fields of transformers' configurations by model type, their rotary parameters, and what all
 #: have; version 5.24. Made by
 #: ``set(inspect.signature(Config.__init__).parameters) | set(Config().to_dict())``.
+PUBLISHED = json.loads(Path(__file__).with_name("published_fields.json").read_text())
 TRANSFORMERS = json.loads(Path(__file__).with_name("transformers_fields.json").read_text())
 
 
@@ -119,6 +123,17 @@ def test_unknown_keys_are_a_warning(tmp_path, caplog) -> None:
     GgufModel(GgufFile(tmp_path / "tiny.gguf"))
     assert "tiny.gguf: fields that tamiz does not know are not read: llama.novelty" in caplog.text
     assert "not read: tokenizer.ggml.novelty" in caplog.text
+
+
+@pytest.mark.parametrize("release", PUBLISHED)
+def test_no_field_of_a_release_is_refused_or_unknown(release, caplog) -> None:
+    """Fields and values of configurations as they were published, written down from memory."""
+    written = Fields(Path(release, "config.json"), PUBLISHED[release])
+    traits = read_traits(written)
+    of = text_fields(written, traits)
+    if traits.mixture is not None:
+        hf_experts(of, traits.mixture, of.positive("num_hidden_layers"))
+    assert not caplog.text
 
 
 def test_unknown_fields_are_a_warning(tmp_path, caplog) -> None:
