@@ -199,6 +199,7 @@ void test_format(Format format) {
     const bool factor = at >= spec.factors_at() && at < spec.planes_at();
     if (!factor) weight[i] = static_cast<uint8_t>(random());  // all bits of quants and small scales
     if (factor && spec.factor_bytes() == 4 && at % 4 == 3) weight[i] = 0x3d;  // about 0.05
+    if (spec.scales == Scales::small_float && at < spec.factors_at()) weight[i] &= 0x7f;  // no sign
   }
   std::normal_distribution<float> normal;
   std::vector<float> x(83 * kInputs);
