@@ -47,14 +47,16 @@ def node_of(
     shape = [onnx.numpy_helper.from_array(np.array(c), f"c{i}") for i, c in enumerate(given)]
     read = [*names, *(constant.name for constant in shape)]
     read = read[::-1] if op == "Where" else read
-    made = helper.make_node(op, read, ["y"], name="n", **attributes)
+    read = [read[0], *read[:0:-1]] if op == "ScatterElements" else read
+    outputs = ["y", "index"] if op == "TopK" else ["y"]
+    made = helper.make_node(op, read, outputs, name="n", **attributes)
     inputs = [
         helper.make_tensor_value_info(n, TensorProto.DOUBLE, s)
         for n, s in zip(names, shapes, strict=True)
     ]
     output = helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)
     graph = helper.make_graph([made], "graph", inputs, [output], shape)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     at = ir.from_proto(model).graph.node(0)
     run: Any = ReferenceEvaluator(model)
     if op == "Erf":  # evaluated in float32
@@ -93,7 +95,14 @@ def node_of(
         ("Slice", [(2, 5, 4)], {}),
         ("Concat", [(2, 3), (2, 1), (2, 4)], {"axis": 1}),
         ("Pow", [(2, 3)], {"constants": [3.0]}),
+        ("ReduceMean", [(2, 3, 4)], {"constants": [[-1]]}),
+        ("ReduceSum", [(2, 3, 4)], {"constants": [[1]], "keepdims": 0}),
+        ("ReduceSum", [(2, 3, 4)], {"constants": [[0, -1]], "keepdims": 0}),
+        ("ReduceSum", [(2, 3, 4)], {"constants": [[-1]]}),
+        ("TopK", [(2, 5)], {"constants": [[3]]}),
+        ("TopK", [(4, 3)], {"constants": [[2]], "axis": 0}),
         ("GatherElements", [(2, 4)], {"constants": [[[0, 3, 3], [2, 2, 1]]], "axis": 1}),
+        ("ScatterElements", [(2, 4), (2, 2)], {"constants": [[[3, 0], [1, 2]]], "axis": -1}),
         ("Where", [(2, 3), (1, 3)], {"constants": [[[True, False, True], [False, False, True]]]}),
     ],
 )

@@ -45,6 +45,15 @@ def constant(value: ir.Value | None) -> Any:
     return constant(node.inputs[0]).T
 
 
+def rank(value: ir.Value | None) -> int:
+    """Number of dimensions of a constant of the model, which is not read."""
+    if value is not None and value.const_value is not None:
+        return len(value.const_value.shape)
+    node = None if value is None else value.producer()
+    assert node is not None, "not a constant"
+    return rank(node.inputs[0])
+
+
 def has_input(node: ir.Node, index: int) -> bool:
     """Whether an input that may be left out is there."""
     return index < len(node.inputs) and node.inputs[index] is not None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tamiz.interface.states import PAST
 from tamiz.survey.backward.node import (
     Float,
     Gradients,
@@ -141,9 +142,11 @@ def split(node: ir.Node, values: Values, *given: Float | None) -> Gradients:
 
 
 def concat(node: ir.Node, values: Values, g: Float) -> Gradients:
-    """y = the inputs, one after the other."""
-    axis = node.attributes["axis"].as_int()
-    sizes = [read(node, i, values).shape[axis] for i in range(len(node.inputs))]
+    """y = the inputs, one after the other; a state that begins y is as long as the others leave."""
+    axis, first = node.attributes["axis"].as_int(), node.inputs[0]
+    state = first is not None and (first.name or "").startswith(PAST)
+    sizes = [read(node, i, values).shape[axis] for i in range(state, len(node.inputs))]
+    sizes = [g.shape[axis] - sum(sizes), *sizes] if state else sizes
     return list(np.split(g, np.cumsum(sizes)[:-1], axis=axis))
 
 
@@ -166,6 +169,27 @@ def gather_elements(node: ir.Node, values: Values, g: Float) -> Gradients:
     places[axis] = index
     gradient = np.zeros(x.shape, g.dtype)
     np.add.at(gradient, tuple(places), g)
+    return [gradient]
+
+
+def scatter_elements(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = x, but for updates at places of their own along one dimension."""
+    if node.attributes.get_string("reduction", "none") != "none":
+        raise UnknownOpError(f"{node.name}, which reduces")
+    index, axis = read(node, 1, values), axis_of(node, 0)
+    of_x = g.copy()
+    np.put_along_axis(of_x, index, 0, axis)
+    return [of_x, None, np.take_along_axis(g, index, axis)]
+
+
+def best(node: ir.Node, values: Values, g: Float, _: Float | None = None) -> Gradients:
+    """y = the largest x along one dimension, in falling order; the choice stays as it is."""
+    if any(not node.attributes.get_int(how, 1) for how in ("largest", "sorted")):
+        raise UnknownOpError(f"{node.name}, which takes the smallest, or does not sort")
+    x, axis = read(node, 0, values), axis_of(node)
+    order = np.argsort(-x, axis, kind="stable")
+    gradient = np.zeros(x.shape, g.dtype)
+    np.put_along_axis(gradient, order.take(range(g.shape[axis]), axis), g, axis)
     return [gradient]
 
 
@@ -230,13 +254,20 @@ def larger(node: ir.Node, values: Values, g: Float) -> Gradients:
     return [like(g * (a >= b), a.shape), like(g * (a < b), b.shape)]
 
 
-def mean(node: ir.Node, values: Values, g: Float) -> Gradients:
-    """y = the mean over axes, which are kept."""
-    if not node.attributes.get_int("keepdims", 1) or not has_input(node, 1):
-        raise UnknownOpError(f"{node.name}, whose axes are not kept")
+def total(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = the sum over axes, which may be kept."""
+    if not has_input(node, 1):
+        raise UnknownOpError(f"{node.name}, which names no axes")
     x, axes = read(node, 0, values), tuple(constant(node.inputs[1]).tolist())
-    count = np.prod([x.shape[axis] for axis in axes])
-    return [np.broadcast_to(g / np.float32(count), x.shape)]
+    kept = g if node.attributes.get_int("keepdims", 1) else np.expand_dims(g, axes)
+    return [np.broadcast_to(kept, x.shape)]
+
+
+def mean(node: ir.Node, values: Values, g: Float) -> Gradients:
+    """y = the mean over axes, which may be kept."""
+    (summed,) = total(node, values, g)
+    assert summed is not None
+    return [summed * np.float32(g.size / summed.size)]
 
 
 def root(node: ir.Node, values: Values, g: Float) -> Gradients:

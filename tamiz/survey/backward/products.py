@@ -19,6 +19,7 @@ from tamiz.survey.backward.node import (
     constant,
     is_constant,
     like,
+    rank,
     read,
 )
 
@@ -31,17 +32,20 @@ _ROWS = 4096
 
 
 def has_weight(node: ir.Node) -> bool:
-    """Whether a node multiplies with a constant weight."""
-    return (node.domain, node.op_type) in _PRODUCTS and is_constant(node.inputs[1])
+    """Whether a node multiplies with one constant matrix."""
+    known = (node.domain, node.op_type) in _PRODUCTS and is_constant(node.inputs[1])
+    return known and (node.op_type != "MatMul" or rank(node.inputs[1]) == 2)
 
 
 def matmul(node: ir.Node, values: Values, g: Float) -> Gradients:
-    """y = a b, over the last two dimensions; b is often a constant weight."""
+    """y = a b, over the last two dimensions; b is often a constant weight, or one by expert."""
     if has_weight(node):
-        return [g @ np.swapaxes(constant(node.inputs[1]), -1, -2), None]
+        return [g @ constant(node.inputs[1]).T, None]
     a, b = (read(node, i, values) for i in range(2))
-    of_a, of_b = g @ np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2) @ g
-    return [like(of_a, a.shape), like(of_b, b.shape)]
+    of_a = like(g @ np.swapaxes(b, -1, -2), a.shape)
+    if is_constant(node.inputs[1]):
+        return [of_a, None]
+    return [of_a, like(np.swapaxes(a, -1, -2) @ g, b.shape)]
 
 
 def gemm(node: ir.Node, values: Values, g: Float) -> Gradients:
