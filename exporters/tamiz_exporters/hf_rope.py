@@ -112,7 +112,7 @@ class HfRope:
 
     def _rotary(self, base: float, group: Fields | None, dimensions: int) -> Rotary:
         scaling, *weights = self._scaling(group, dimensions) if group else ({},)
-        if group is not None and group.given("alpha") and not scaling:
+        if group is not None and self._kind(group) == "dynamic" and group.given("alpha"):
             base *= group.number("alpha") ** (dimensions / (dimensions - 2))
         return rotary(base, dimensions, scaling, *weights)
 
@@ -144,11 +144,18 @@ class HfRope:
             fields.reject(key, base, "a number over 1")
         return base
 
+    @staticmethod
+    def _kind_key(group: Fields) -> str:
+        return "rope_type" if group.given("rope_type") is not None else "type"
+
+    def _kind(self, group: Fields) -> str:
+        """The kind of scaling; old files have a factor alone, as the first one was linear."""
+        usual = "default" if group.given("factor") is None else "linear"
+        return group.text(self._kind_key(group), usual)
+
     def _scaling(self, group: Fields, dimensions: int) -> tuple[Any, ...]:
         """Returns the scaling with all that it needs, and what divides the frequencies."""
-        key = "rope_type" if group.given("rope_type") is not None else "type"
-        # Old files have a factor alone, as the first scaling was linear.
-        kind = group.text(key, "default" if group.given("factor") is None else "linear")
+        kind = self._kind(group)
         if kind in ("default", "dynamic", "mrope"):  # of text, see `config_fields`
             return ({},)
         if kind == "longrope":
@@ -160,7 +167,7 @@ class HfRope:
             return ({"rope_type": kind, "factor": group.number("factor", 1.0), "part": part},)
         if kind not in ("linear", "llama3"):
             known = "default, dynamic, linear, llama3, proportional, yarn or longrope"
-            group.reject(key, kind, known)
+            group.reject(self._kind_key(group), kind, known)
         scaling: dict[str, Any] = {"rope_type": kind, "factor": group.number("factor")}
         if kind == "linear":
             return (scaling,)

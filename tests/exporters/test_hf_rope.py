@@ -136,3 +136,19 @@ def test_a_base_may_be_as_large_as_that_of_falcon_h1() -> None:
     rope = HfRope(Fields(Path("config.json"), values), HF_ARCHITECTURES["falcon_h1"], HEAD)
     expected = 1e11 ** -(np.arange(0, HEAD, 2) / HEAD)
     np.testing.assert_allclose(rope.scaled().inverse_frequency, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "base"),
+    [
+        ({"rope_type": "dynamic", "factor": 1.0, "alpha": 50.0}, 10000.0 * 50.0 ** (16 / 14)),
+        ({"type": "dynamic", "alpha": 50.0}, 10000.0 * 50.0 ** (16 / 14)),
+        ({"rope_type": "default", "alpha": 50.0}, 10000.0),
+        ({"alpha": 50.0}, 10000.0),
+    ],
+)
+def test_alpha_counts_where_the_kind_is_dynamic_alone(scaling: dict[str, Any], base: float) -> None:
+    """As `HunYuanDenseV1RotaryEmbedding` of transformers 5.24 reads it."""
+    found = rope("hunyuan_v1_dense", rope_scaling=scaling).scaled()
+    expected = base ** (-np.arange(0, HEAD, 2) / HEAD)
+    np.testing.assert_allclose(found.inverse_frequency, expected, rtol=1e-6)
