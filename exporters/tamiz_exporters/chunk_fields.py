@@ -37,8 +37,9 @@ def hf_reach(of: Fields, traits: Architecture, layers: tuple[Mixer, ...], contex
     key, kinds = "layer_types", of.given("layer_types")
     chunked, full = "chunked_attention", "full_attention"
     usual = [chunked if turns else full for turns in _turning(layers)]
-    if kinds is not None and (not isinstance(kinds, list) or {*map(str, kinds)} - {chunked, full}):
-        of.reject(key, kinds, f"{chunked} or {full} by layer")
+    known = isinstance(kinds, list) and len(kinds) == len(layers)
+    if kinds is not None and (not known or {*map(str, kinds)} - {chunked, full}):
+        of.reject(key, kinds, f"{len(layers)} times {chunked} or {full}")
     cuts = chunked in (usual if kinds is None else kinds)
     cuts = cuts and of.values.get("attention_chunk_size", _CHUNK) is not None
     grows = bool(of.values.get("attn_temperature_tuning", True))

@@ -165,8 +165,9 @@ def test_a_llama_4_ends_where_its_chunks_and_positions_begin_to_count(
     [
         (
             {"layer_types": ["sliding_attention"] * 4},
-            "expected chunked_attention or full_attention",
+            "expected 4 times chunked_attention or full_attention",
         ),
+        ({"layer_types": ["full_attention"]}, "expected 4 times chunked_attention or full"),
         ({"moe_layers": [1, 7]}, r"moe_layers: found \[1, 7\], expected numbers of layers"),
         ({"moe_layers": [1]}, "layers.3.feed_forward.gate_proj.weight: found no such tensor"),
         ({"floor_scale": 0}, "floor_scale: found 0, expected a positive number"),
