@@ -3,7 +3,9 @@
     BlockGather(ids, W)           Gather(W', ids), or GatherBlockQuantized
     BlockMatMul(x, W, bias)       MatMul(x, W') + bias, or MatMulNBits
     RMSNorm(x, w, residual)       s / sqrt(mean(s²) + ε) · w,   s = x + residual
-    SwiGLU(gate, up)              f(gate) · up, clamped where it has a limit
+    LayerNorm(x, w, b, residual)  LayerNormalization(x + residual, w, b)
+    Sum(x, residual)              x + residual
+    SwiGLU(gate, up)              f(gate) · up, clamped where it has a limit; see `activations`
     LastPositions(x)              x: logits of all positions
     Attention                     `attention`
 
@@ -12,17 +14,17 @@ Weights have the values that the bundle stores, bit for bit; products round in o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
-import onnx_ir as ir
-
 from tamiz.api.ports import attribute_of, input_of
+from tamiz.survey.standard.activations import activated
 from tamiz.survey.standard.attention import attention
 from tamiz.survey.standard.nodes import Nodes, NoStandardFormError, needed
 from tamiz.survey.standard.weights import Packed, Quantized, dense
 
 MICROSOFT = "com.microsoft"
+#: Opset from which ONNX has LayerNormalization.
+_LAYER_NORM = 17
 
 
 def write_node(nodes: Nodes, *, quantized: bool) -> None:
@@ -107,48 +109,49 @@ def _norm(nodes: Nodes) -> None:
 
 
 def _gated(nodes: Nodes) -> None:
-    gate, up = needed(nodes.at, "gate"), needed(nodes.at, "up")
+    gate, up = needed(nodes.at, "gate"), input_of(nodes.at, "up")
+    if up is None:
+        nodes.replace(activated(nodes, gate))
+        return
     if limit := attribute_of(nodes.at, "limit"):
         most, least = nodes.floats(limit), nodes.floats(-limit)
         gate = nodes.op("Min", gate, most)
         up = nodes.op("Add", nodes.op("Clip", up, least, most), nodes.floats(1.0))
-    activated = _ACTIVATIONS[attribute_of(nodes.at, "activation")](nodes, gate)
-    nodes.replace(nodes.op("Mul", activated, up))
+    nodes.replace(nodes.op("Mul", activated(nodes, gate), up))
 
 
-def _quick_gelu(nodes: Nodes, x: ir.Value) -> ir.Value:
-    slope = nodes.op("Mul", x, nodes.floats(1.702))
-    return nodes.op("Mul", x, nodes.op("Sigmoid", slope))
+def _layer_norm(nodes: Nodes) -> None:
+    node = nodes.at
+    s, residual = needed(node, "x"), input_of(node, "residual")
+    if nodes.model.graph.opset_imports.get("", 0) < _LAYER_NORM:
+        raise NoStandardFormError(f"before opset {_LAYER_NORM} ")
+    if residual is not None:
+        s = nodes.op("Add", s, residual)
+    bias, epsilon = input_of(node, "bias"), attribute_of(node, "epsilon")
+    # Without a bias and with a name of none for it, ONNX Runtime 1.2x crashes where it fuses sums.
+    given = [s, needed(node, "weight"), *([] if bias is None else [bias])]
+    y = nodes.op("LayerNormalization", *given, axis=-1, epsilon=epsilon)
+    if (width := nodes.width(needed(node, "x"))) is not None:
+        nodes.widths |= {y: width, s: width}
+    nodes.replace(y, s)
 
 
-def _silu(nodes: Nodes, x: ir.Value) -> ir.Value:
-    return nodes.op("Mul", x, nodes.op("Sigmoid", x))
-
-
-def _gelu_tanh(nodes: Nodes, x: ir.Value) -> ir.Value:
-    """x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x³)."""
-    cubed = nodes.op("Mul", nodes.op("Mul", x, x), x)
-    inner = nodes.op("Add", x, nodes.op("Mul", cubed, nodes.floats(0.044715)))
-    doubled = nodes.op("Mul", inner, nodes.floats(2 * math.sqrt(2 / math.pi)))
-    return nodes.op("Mul", x, nodes.op("Sigmoid", doubled))
+def _sum(nodes: Nodes) -> None:
+    nodes.replace(nodes.op("Add", needed(nodes.at, "x"), needed(nodes.at, "residual")))
 
 
 def _all_positions(nodes: Nodes) -> None:
     nodes.replace(needed(nodes.at, "x"))
 
 
-_ACTIVATIONS: Mapping[str, Callable[[Nodes, ir.Value], ir.Value]] = {
-    "": _silu,
-    "silu": _silu,
-    "quick_gelu": _quick_gelu,
-    "gelu_tanh": _gelu_tanh,
-}
 _PACKED: Mapping[str, Callable[[Nodes, bool], None]] = {
     "BlockGather": _lookup,
     "BlockMatMul": _product,
 }
 _OTHERS: Mapping[str, Callable[[Nodes], None]] = {
     "RMSNorm": _norm,
+    "LayerNorm": _layer_norm,
+    "Sum": _sum,
     "SwiGLU": _gated,
     "LastPositions": _all_positions,
     "Attention": attention,

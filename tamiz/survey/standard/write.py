@@ -108,7 +108,8 @@ def rewrite(model: ir.Model, *, quantized: bool = False) -> None:
         except NoStandardFormError as reason:
             raise TamizError(
                 f"node {node.name!r} ({node.op_type}) {reason}has no form in standard ONNX; "
-                "try a build without its technique, or the dense bundle"
+                "try a build without its technique, or an export of the source with --dtype "
+                "float32; state spaces have none in any"
             ) from reason
     model.graph.opset_imports.pop(DOMAIN, None)
     if any(node.domain == MICROSOFT for node in model.graph):

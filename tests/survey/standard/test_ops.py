@@ -168,6 +168,64 @@ def test_a_clamped_activation() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+_ACTIVATED = """<ir_version: 10, opset_import: ["" : 18, "tamiz" : 1]>
+g (float[rows, 40] gate, float[rows, 40] up) => (float[rows, 40] y) {{
+    y = tamiz.SwiGLU <activation = "{0}"{1}> (gate{2})
+}}
+"""
+_TRAINED = ", alpha_p = 0.8, alpha_n = 1.1, beta = 0.5, epsilon = -0.1"
+
+
+@pytest.mark.parametrize("up", ["", ", up"])
+@pytest.mark.parametrize(
+    "activation", ["silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "xielu"]
+)
+def test_activations_with_and_without_a_gate(activation: str, up: str) -> None:
+    trained = _TRAINED if activation == "xielu" else ""
+    model = ir.from_proto(onnx.parser.parse_model(_ACTIVATED.format(activation, trained, up)))
+    before = session(model)
+    rewrite(model)
+    given = {"gate": random(9, 40, scale=3), "up": random(9, 40, seed=1)}
+    [expected], [found] = before.run(None, given), plain(model).run(None, given)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+_SUMS = """<ir_version: 10, opset_import: ["" : {0}, "tamiz" : 1]>
+g (float[rows, 40] x, float[rows, 40] r) => (float[rows, 40] y, float[rows, 40] z)
+<float[40] w, float[40] b> {{
+    n, s = tamiz.LayerNorm <epsilon = 1e-3> (x, w, {1}, {2})
+    m, t = tamiz.LayerNorm (n, w, {1}, s)
+    y = tamiz.Sum (m, t)
+    z = tamiz.Sum (s, n)
+}}
+"""
+
+
+def norms_and_sums(opset: int, bias: str, residual: str) -> ir.Model:
+    proto = onnx.parser.parse_model(_SUMS.format(opset, bias, residual))
+    for seed, name in enumerate("wb"):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(random(40, seed=seed), name))
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"node {number}"
+    return ir.from_proto(proto)
+
+
+@pytest.mark.parametrize("bias", ["", "b"])
+@pytest.mark.parametrize("residual", ["", "r"])
+def test_norms_with_a_mean_and_sums(bias: str, residual: str) -> None:
+    model = norms_and_sums(18, bias, residual)
+    before = session(model)
+    rewrite(model)
+    given = {"x": random(9, 40), "r": random(9, 40, seed=2)}
+    for found, expected in zip(plain(model).run(None, given), before.run(None, given), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_norm_with_a_mean_needs_an_opset_that_has_it() -> None:
+    with pytest.raises(TamizError, match=r"\(LayerNorm\) before opset 17 has no form"):
+        rewrite(norms_and_sums(16, "b", "r"))
+
+
 def test_what_has_no_form_is_named() -> None:
     model = decoder()
     run_passes(model)
