@@ -55,6 +55,7 @@ NOT_RUN = {
     ("from-hugging-face.md", "downloads a model"),
     ("from-hugging-face.md", "installs torch, 1 GB and more"),
     ("from-onnx.md", "needs a model"),
+    ("from-onnx.md", "needs a model and optimum"),
     ("quickstart.md", "compiles the native library"),
     ("read-a-report.md", "exits with code 1, as the bundles differ"),
     ("serve-in-production.md", "measures the machine"),
