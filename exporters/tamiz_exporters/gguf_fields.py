@@ -5,7 +5,7 @@ from __future__ import annotations
 from tamiz_exporters.source_fields import Field, Treatment, no_effect, obeyed, obeyed_by, refused
 
 _EXPERTS = "a mixture of experts"
-_RECURRENT = "layers without attention"
+_OTHER_LAYERS = "layers of a kind that tamiz lacks"
 _ENCODER = "not part of a decoder"
 _PER_LAYER = "a list is read if all layers have the same"
 _STREAMS = ("gemma3n",)
@@ -258,7 +258,7 @@ ARCHITECTURE_KEYS: dict[str, Field] = {
             "attention.iclr_lora_rank",
             "attention.value_residual_mix_lora_rank",
         ],
-        refused(_RECURRENT),
+        refused(_OTHER_LAYERS),
     ),
     **dict.fromkeys(
         [
