@@ -42,8 +42,8 @@ class BlockQuantConfig(TechniqueConfig):
         32,
         description="Inputs of a linear layer that share a scale. 128 needs weights of 8 bits and "
         "the fit nearest. With --activation-bits=8 inputs share a scale, too, and products of many "
-        "rows are faster than with 32, but less precise. --autotune=on tries 128 first in "
-        "encoders.",
+        "rows are faster than with 32, but less precise. Without a number --autotune=on tries "
+        "128 first in encoders.",
     )
     fit: Literal["nearest", "search", "gptq"] | None = Field(
         None,

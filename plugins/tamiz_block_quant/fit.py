@@ -171,8 +171,9 @@ def options(site: Site) -> dict[str, dict[str, str]]:
 
 def granularities(site: Site, config: BlockQuantConfig) -> list[dict[str, int]]:
     """Numbers of inputs that share a scale, the fastest first: 128 and 32 at a linear layer of
-    an encoder whose weights have 8 bits."""
-    if site.decoder or not config.may_share_scales_at(site):
+    an encoder whose weights have 8 bits. A number that was requested stays."""
+    requested = "scale_inputs" in config.model_fields_set
+    if requested or site.decoder or not config.may_share_scales_at(site):
         return [{}]
     return [{"scale_inputs": 128}, {"scale_inputs": 32}]
 

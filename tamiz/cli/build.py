@@ -86,9 +86,9 @@ _HINTS = {
     "--autotune",
     type=click.Choice(["on", "off"]),
     default="off",
-    show_default=True,
     help="Try several configurations per site and keep the first that passes the gate. A policy "
-    "overrides this option.",
+    "overrides this option.  [default: on with the recipe embed, which an encoder gets where "
+    "nothing is requested; else off]",
 )
 @click.option(
     "--strip-dense",

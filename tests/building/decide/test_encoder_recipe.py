@@ -93,6 +93,13 @@ def test_without_autotune_32_inputs_share_a_scale(
     assert set(input_bits(report)) == {8}
 
 
+def test_a_number_that_is_requested_stays(encoder: Path, plugins: Plugins, tmp_path: Path) -> None:
+    requested = {"block-quant": {"scale_inputs": 32}, "activation-bits": {"bits": 8}}
+    report = built(encoder, tmp_path / "out", plugins, requested, autotune=True)
+    assert set(shared(report)) == {32}
+    assert set(input_bits(report)) == {8}
+
+
 def test_where_the_cosine_is_too_small_sites_keep_16_bits(
     encoder: Path, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,8 @@ def test_autotune_tries_128_inputs_first_in_encoders() -> None:
     one: list[dict[str, Any]] = [{}]
     assert granularities(site, eight) == both
     assert granularities(site, BlockQuantConfig(format="q8_0")) == both
-    for other in ({"format": "q4_0"}, {"fit": "search"}, {"bits": 4}):
+    requested = ({"scale_inputs": 32}, {"scale_inputs": 128})
+    for other in ({"format": "q4_0"}, {"fit": "search"}, {"bits": 4}, *requested):
         assert granularities(site, BlockQuantConfig(**other)) == one, other
     assert granularities(replace(site, decoder=True), BlockQuantConfig(bits=8)) == one
     assert granularities(replace(site, kind=SiteKind.EMBEDDING), eight) == one
