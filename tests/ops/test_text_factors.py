@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -65,11 +67,11 @@ def run(
         bias if reach else None,
         *((table, None, random.integers(0, columns, 101)) if columns else ()),
     ]
-    of = reference.run
-    if isa is not None:
-        of = tamiz_ops.run
-        attributes |= {"isa": isa, "threads": threads}
-    (y,) = of("TextAttention", given, num_heads=HEADS, factor_bits=bits, **attributes)
+    given_to: dict[str, Any] = {"num_heads": HEADS, "factor_bits": bits, **attributes}
+    if isa is None:
+        (y,) = reference.run("TextAttention", given, **given_to)
+    else:
+        (y,) = tamiz_ops.run("TextAttention", given, isa=isa, threads=threads, **given_to)
     found: Floats = y
     return found
 
@@ -124,7 +126,7 @@ def test_a_text_has_the_same_bits_alone_padded_and_beside_others(name: str, isa:
     for order in ([0, 1, 2, 3, 4, 5, 6], [6, 1, 5, 0, 3], [2, 2, 4]):
         joined = [np.concatenate([texts[i][part] for i in order], axis=1) for part in range(3)]
         lengths = [LENGTHS[i] for i in order]
-        begins = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        begins = np.repeat(np.cumsum(lengths) - lengths, lengths).astype(np.int64)
         expected = np.concatenate([alone[i] for i in order], axis=1)
         for threads in (1, 3):
             found = run(joined, options, isa, begins=begins, threads=threads)
