@@ -388,9 +388,9 @@ const OpSpec& text_attention_spec() {
        {"reach", AttributeSpec::Kind::integer, false, 0,
         "tokens on each side that a query sees, j with |j - i| <= reach; 0: all"},
        {"factor_bits", AttributeSpec::Kind::integer, false, 32,
-        "16: queries, keys, values and the numerators of the softmax are rounded to bfloat16 for "
-        "the products, where the processor has instructions for these (AVX512_BF16), the head size "
-        "is a multiple of 32, and no hidden key stands before one that is not; 32: none is"}},
+        "16: factors of the products are rounded to bfloat16, which takes a processor with "
+        "AVX512_BF16, a head size that is a multiple of 32, and no hidden key before one that is "
+        "not; 32: none is"}},
       {},
       make};
   return spec;
