@@ -188,7 +188,21 @@ def integers_behind(values: Sequence[ir.Value], boundary: Sequence[ir.Value]) ->
 
 
 def _leaves(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
-    """What `outputs` are computed from: `boundary`, graph inputs, constants, and shapes."""
+    """What `outputs` are computed from: `boundary`, graph inputs, constants, and shapes.
+
+    Raises:
+        Refusal: They are computed from weights of the model.
+    """
+    try:
+        return _found(outputs, boundary)
+    except Refusal:
+        shaped = _shaped(outputs, boundary)
+        if not shaped:
+            raise
+        return _found(outputs, [*boundary, *shaped])
+
+
+def _found(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
     found: dict[ir.Value, None] = {}
 
     def behind(value: ir.Value) -> list[ir.Value]:
@@ -199,12 +213,38 @@ def _leaves(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[i
         _check_inside(node)
         sources = operands(node)
         if node.op_type == "Shape":
-            found.update(dict.fromkeys(filter(_is_activation, map(_laid_out, sources))))
+            found.update(dict.fromkeys(v for v in sources if _is_activation(v)))
         return sources
 
     for _ in walk(outputs, behind):
         pass
     return list(found)
+
+
+def _shaped(outputs: Sequence[ir.Value], boundary: Sequence[ir.Value]) -> list[ir.Value]:
+    """Activations ``[B, S, n]`` of which `outputs` read only the shape, as that of heads of them.
+
+    The layers of T5 behind the first one read the length of a text so.
+    """
+    shaped: dict[ir.Value, None] = {}
+
+    def behind(value: ir.Value) -> list[ir.Value]:
+        node = value.producer()
+        if node is None or value in boundary:
+            return []
+        if node.op_type != "Shape":
+            return operands(node)
+        source, others = operands(node)[0], []
+        while (layout := producer(source, *LAYOUT)) is not None and not _is_activation(source):
+            source, *sizes = operands(layout)
+            others += sizes
+        if not _is_activation(source):
+            return operands(node)
+        shaped[source] = None
+        return others
+
+    read = set(walk(outputs, behind))
+    return [value for value in shaped if value not in read]
 
 
 _GRAPH_ATTRIBUTES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
@@ -242,14 +282,6 @@ def _is_counted(index: ir.Value) -> bool:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0][:200]
-
-
-def _laid_out(value: ir.Value) -> ir.Value:
-    """The activation ``[B, S, n]`` that heads are made of; any other value itself."""
-    source = value
-    while (node := producer(source, *LAYOUT)) is not None and not _is_activation(source):
-        source = operands(node)[0]
-    return source if _is_activation(source) else value
 
 
 def _is_activation(value: ir.Value) -> bool:
