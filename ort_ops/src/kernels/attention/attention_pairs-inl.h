@@ -11,6 +11,8 @@
 #include "kernels/attention/attention_pairs.h"
 #include "kernels/attention/attention_tile-inl.h"
 
+#if defined(__AVX512BF16__)
+
 namespace tamiz {
 namespace TAMIZ_TARGET {
 
@@ -153,3 +155,5 @@ constexpr PairKernels pair_kernels = {pack_pairs, attend_pairs};
 
 }  // namespace TAMIZ_TARGET
 }  // namespace tamiz
+
+#endif
