@@ -147,7 +147,7 @@ UNALIGNED = np.zeros(33, np.uint8)[1:].view(F).reshape(2, 4)
         ("SwiGLU", [X, X, X], {}, "has 3 inputs, expected at most 2"),
         ("SwiGLU", [X, X.astype(np.int64)], {}, "input up is int64, expected float32"),
         ("SwiGLU", [X, X.astype(np.complex64)], {}, "complex64, a type that no op takes"),
-        ("SwiGLU", [X, X], {"beta": 1}, "unknown attribute 'beta', SwiGLU has: activation"),
+        ("SwiGLU", [X, X], {"gamma": 1}, "unknown attribute 'gamma', SwiGLU has: activation"),
         ("RMSNorm", [X, X[0]], {"eps": 1}, "unknown attribute 'eps', RMSNorm has: epsilon"),
         ("RMSNorm", [X, X[0]], {"epsilon": "small"}, "attribute 'epsilon' is of another type"),
         ("RMSNorm", [X, X[0, :3]], {}, "weight has 3 elements, expected a divisor"),
