@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 Float = NDArray[np.float32]
 
 #: Largest mean fraction of inputs left at which a site is masked. Reads with gaps are slower than a
-#: stream, so a mask has to save more than that: decode steps with a gate were 1.22 to 1.37 × as
-#: fast at 0.2 on a Zen 5. At 0.3 they were 1.09 to 1.31 × as fast, without a gate 1.00 to 1.15 ×,
-#: and both were slower than whole ones on a loaded Zen 4 (`python -m benchmarks zeros`). A constant
-#: and no measurement of the build: builds of one model are to choose alike.
+#: stream, so a mask has to save more than that: decode steps with a gate were 1.35 to 1.44 × as
+#: fast at 0.2 on a Zen 5. At 0.3 they were 1.18 to 1.28 × as fast, without a gate 1.04 ×, and both
+#: were slower than whole ones on a loaded Zen 4 (`python -m benchmarks zeros`). A constant and no
+#: measurement of the build: builds of one model are to choose alike.
 PAYS = 0.2
 #: Largest fraction of inputs left at which a token of a masked site skips.
 MOST = 0.3

@@ -21,7 +21,7 @@ _SEQUENCES = ("1", "2", "4", USERS)
 #: Rows of `python -m benchmarks encoders`, by the engine's key.
 _ENCODERS = {
     "tamiz": "tamiz q8_0 nearest, inputs of 16 bits",
-    "inputs-8": "tamiz q8_0 nearest, inputs of 8 bits",
+    "inputs-8": "tamiz, as by default",
     "openvino": "OpenVINO int8 by NNCF",
     "ort-int8": "ONNX Runtime quantize_dynamic int8, one scale an output",
 }
