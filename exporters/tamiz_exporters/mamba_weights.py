@@ -13,7 +13,7 @@ import numpy as np
 
 from tamiz_exporters.decoder_config import Mamba2
 from tamiz_exporters.graph_weights import Weight
-from tamiz_exporters.recurrent_weights import find_taps, rate_of_log
+from tamiz_exporters.recurrent_weights import convolution_weights, linear_weights, rate_of_log
 from tamiz_exporters.stored_tensor import Source, StoredTensor, find_tensor
 
 
@@ -76,13 +76,9 @@ def mamba_weights(
         TamizError: A tensor is missing, or has another shape or type.
     """
     sizes, heads = mamba.sizes, (mamba.sizes.heads,)
-    yield from _linear(
-        source, f"{layer}.{names.projection}", (sizes.width, hidden), f"{target}.in_proj"
-    )
-    taps = find_taps(source, f"{layer}.{names.taps}.weight", sizes.channels, sizes.taps)
-    yield Weight(f"{target}.taps.weight", taps, packable=False)
-    if (name := f"{layer}.{names.taps}.bias") in source.tensors:
-        yield Weight(f"{target}.conv_bias.weight", find_tensor(source, name, (sizes.channels,)))
+    projection, convolution = f"{layer}.{names.projection}", f"{layer}.{names.taps}"
+    yield from linear_weights(source, projection, hidden, {"in_proj": sizes.width}, target)
+    yield from convolution_weights(source, convolution, sizes.channels, sizes.taps, target)
     change = rate_of_log if names.is_log else None
     rate = _vector(source, f"{layer}.{names.rate}", heads[0])
     yield Weight(f"{target}.rate.weight", rate, change=change)
@@ -92,14 +88,8 @@ def mamba_weights(
     if mamba.normed:
         norm = _vector(source, f"{layer}.{names.norm}.weight", sizes.inner)
         yield Weight(f"{target}.norm.weight", norm)
-    yield from _linear(source, f"{layer}.{names.out}", (hidden, sizes.inner), f"{target}.out_proj")
-
-
-def _linear(source: Source, name: str, shape: tuple[int, int], target: str) -> Iterator[Weight]:
-    """A projection, and its bias where it has one."""
-    yield Weight(f"{target}.weight", find_tensor(source, f"{name}.weight", shape))
-    if f"{name}.bias" in source.tensors:
-        yield Weight(f"{target}.bias", find_tensor(source, f"{name}.bias", shape[:1]))
+    out = f"{layer}.{names.out}"
+    yield from linear_weights(source, out, sizes.inner, {"out_proj": hidden}, target)
 
 
 def _vector(source: Source, name: str, count: int) -> StoredTensor:

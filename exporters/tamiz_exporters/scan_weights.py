@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from tamiz_exporters.decoder_config import Mamba
 from tamiz_exporters.graph_weights import Weight
-from tamiz_exporters.recurrent_weights import find_taps, rate_of_log
+from tamiz_exporters.recurrent_weights import convolution_weights, linear_weights, rate_of_log
 from tamiz_exporters.stored_tensor import Source, find_tensor
 
 
@@ -82,14 +80,14 @@ def scan_weights(
     channels, states, rank = mamba.sizes.channels, mamba.sizes.d_state, mamba.rank
     both = {"in_proj": channels, "gate_proj": channels}
     selected = {"dt_in_proj": rank, "b_proj": states, "c_proj": states}
-    yield from _linear(source, f"{layer}.{names.projection}", hidden, both, target)
-    yield from _linear(source, f"{layer}.{names.selection}", channels, selected, target)
-    yield from _linear(source, f"{layer}.{names.step}", rank, {"dt_proj": channels}, target)
-    yield from _linear(source, f"{layer}.{names.out}", channels, {"out_proj": hidden}, target)
-    taps = find_taps(source, f"{layer}.{names.taps}.weight", channels, mamba.taps)
-    yield Weight(f"{target}.taps.weight", taps, packable=False)
-    if (name := f"{layer}.{names.taps}.bias") in source.tensors:
-        yield Weight(f"{target}.conv_bias.weight", find_tensor(source, name, (channels,)))
+    yield from linear_weights(source, f"{layer}.{names.projection}", hidden, both, target)
+    yield from linear_weights(source, f"{layer}.{names.selection}", channels, selected, target)
+    yield from linear_weights(source, f"{layer}.{names.step}", rank, {"dt_proj": channels}, target)
+    yield from linear_weights(
+        source, f"{layer}.{names.out}", channels, {"out_proj": hidden}, target
+    )
+    convolution = f"{layer}.{names.taps}"
+    yield from convolution_weights(source, convolution, channels, mamba.taps, target)
     rate = find_tensor(source, f"{layer}.{names.rate}", (channels, states))
     change = rate_of_log if names.is_log else None
     yield Weight(f"{target}.rate.weight", rate, change=change, packable=False)
@@ -99,18 +97,3 @@ def scan_weights(
         for name, (part, size) in zip(names.norms, selected.items(), strict=True):
             norm = find_tensor(source, f"{layer}.{name}.weight", (size,))
             yield Weight(f"{target}.{part.removesuffix('_proj')}_norm.weight", norm)
-
-
-def _linear(
-    source: Source, name: str, width: int, parts: dict[str, int], target: str
-) -> Iterator[Weight]:
-    """Projections that a source keeps as one, and their biases where it has one."""
-    count, first = sum(parts.values()), 0
-    for part, size in parts.items():
-        rows = np.arange(first, first + size) if size < count else None
-        weight = find_tensor(source, f"{name}.weight", (count, width))
-        yield Weight(f"{target}.{part}.weight", weight, rows)
-        if f"{name}.bias" in source.tensors:
-            bias = find_tensor(source, f"{name}.bias", (count,))
-            yield Weight(f"{target}.{part}.bias", bias, rows)
-        first += size
