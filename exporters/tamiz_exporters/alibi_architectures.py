@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from tamiz_exporters.activations import GELU_TANH
-from tamiz_exporters.architecture import LAYER, QKV, Architecture
+from tamiz_exporters.architecture import PLAIN_LAYER, QKV, Architecture
 
-_LAYER = {
-    name: stored
-    for name, stored in LAYER.items()
-    if not name.endswith(("q_norm", "k_norm", "gate_proj"))
-}
 #: Largest exponent of the slopes.
 _EXPONENT = 8.0
 
@@ -18,7 +13,7 @@ WITH_ALIBI = {
     "bloom": Architecture(
         "BloomForCausalLM",
         "bloom",
-        _LAYER,
+        PLAIN_LAYER,
         {
             "self_attn.o_proj": "self_attention.dense",
             "mlp.up_proj": "mlp.dense_h_to_4h",
@@ -48,7 +43,7 @@ WITH_ALIBI = {
     "mpt": Architecture(
         "MPTForCausalLM",
         "mpt",
-        _LAYER,
+        PLAIN_LAYER,
         {
             "self_attn.o_proj": "attn.out_proj",
             "mlp.up_proj": "ffn.up_proj",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tamiz_exporters.activations import XIELU
-from tamiz_exporters.architecture import LAYER, Architecture
+from tamiz_exporters.architecture import UNGATED, Architecture
 
 #: By `general.architecture`.
 APERTUS = {
     "apertus": Architecture(
         "ApertusForCausalLM",
         "apertus",
-        {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"},
+        UNGATED,
         {
             "input_layernorm": "attention_layernorm",
             "post_attention_layernorm": "feedforward_layernorm",

@@ -25,6 +25,14 @@ LAYER = {
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
 }
+#: The same without a gate.
+UNGATED = {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"}
+#: Without norms of single heads.
+WITHOUT_HEAD_NORMS = {
+    name: stored for name, stored in LAYER.items() if not name.endswith(("q_norm", "k_norm"))
+}
+#: Without either.
+PLAIN_LAYER = {name: stored for name, stored in WITHOUT_HEAD_NORMS.items() if name in UNGATED}
 #: Weights of queries, keys and values, which many sources keep in one tensor.
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 #: Each block has a norm before it and one after it.

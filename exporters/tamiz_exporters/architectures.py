@@ -7,7 +7,7 @@ from dataclasses import replace
 from tamiz_exporters.activations import CLAMPED, GELU_TANH, RELU2, SILU
 from tamiz_exporters.alibi_architectures import WITH_ALIBI
 from tamiz_exporters.apertus_architectures import APERTUS
-from tamiz_exporters.architecture import LAYER, NORMS_AROUND, QKV, Architecture
+from tamiz_exporters.architecture import LAYER, NORMS_AROUND, QKV, UNGATED, Architecture
 from tamiz_exporters.delta_net_weights import QWEN3_NEXT, QWEN35
 from tamiz_exporters.dense_architectures import DENSE, GATE_UP, HF_DENSE, OLMO_3
 from tamiz_exporters.gemma_architectures import GEMMA_3N, GEMMA_4, GEMMA_4_MOE
@@ -40,8 +40,6 @@ from tamiz_exporters.picture_architectures import with_pictures
 from tamiz_exporters.position_architectures import GPT_2, OPT
 from tamiz_exporters.smallthinker_architectures import SMALLTHINKER
 
-#: Of feed-forward blocks without a gate.
-_UNGATED = {name: stored for name, stored in LAYER.items() if name != "mlp.gate_proj"}
 #: Of BitNet, with a norm before the last product of each block.
 _SUB_NORMS = {"self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm"}
 #: Of LFM2, whose layers attend or convolve.
@@ -222,7 +220,7 @@ ARCHITECTURES = {
     "plm": Architecture(
         "PLMForCausalLM",
         "plm",
-        {name: stored for name, stored in _LATENT.items() if name in _UNGATED},
+        {name: stored for name, stored in _LATENT.items() if name in UNGATED},
         pairs=True,
         pairs_everywhere=True,
         activation=RELU2,
@@ -235,7 +233,7 @@ ARCHITECTURES = {
         gguf_fused={"attn_qkv": QKV, "ffn_up": GATE_UP},
         global_every=0,
     ),
-    "arcee": Architecture("ArceeForCausalLM", "arcee", _UNGATED, pairs=True, activation=RELU2),
+    "arcee": Architecture("ArceeForCausalLM", "arcee", UNGATED, pairs=True, activation=RELU2),
     # llama.cpp gives it SiLU, which its first models have; BitNet b1.58 2B4T has ReLU².
     "bitnet": replace(_BITNET_2B, activation="", rope_base=10000.0),
     "bitnet-b1.58": _BITNET_2B,

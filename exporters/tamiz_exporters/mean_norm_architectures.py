@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tamiz_exporters.activations import GELU_TANH, RELU2
-from tamiz_exporters.architecture import LAYER, QKV, Architecture
+from tamiz_exporters.architecture import PLAIN_LAYER, QKV, WITHOUT_HEAD_NORMS, Architecture
 
-#: Norms of single heads are those of other architectures.
-_LAYER = {name: stored for name, stored in LAYER.items() if not name.endswith(("q_norm", "k_norm"))}
-_UNGATED = {name: stored for name, stored in _LAYER.items() if name != "mlp.gate_proj"}
 #: Attention and feed-forward read one norm.
 _ONE_NORM = "post_attention_layernorm"
 
 _COHERE = Architecture(
     "CohereForCausalLM",
     "cohere",
-    {name: stored for name, stored in _LAYER.items() if name != _ONE_NORM},
+    {name: stored for name, stored in WITHOUT_HEAD_NORMS.items() if name != _ONE_NORM},
     epsilon_key="layer_norm_eps",
     pairs=True,
     pairs_everywhere=True,
@@ -28,7 +25,7 @@ _COHERE = Architecture(
 _FALCON = Architecture(
     "FalconForCausalLM",
     "falcon",
-    {name: stored for name, stored in _UNGATED.items() if name != _ONE_NORM},
+    {name: stored for name, stored in PLAIN_LAYER.items() if name != _ONE_NORM},
     {
         "self_attn.o_proj": "self_attention.dense",
         "mlp.up_proj": "mlp.dense_h_to_4h",
@@ -55,7 +52,7 @@ _FALCON = Architecture(
 WITH_TWO_NORMS = {
     "falcon": replace(
         _FALCON,
-        names={**_UNGATED, "input_layernorm": "attn_norm_2", _ONE_NORM: "attn_norm"},
+        names={**PLAIN_LAYER, "input_layernorm": "attn_norm_2", _ONE_NORM: "attn_norm"},
         own_names={**_FALCON.own_names, "input_layernorm": "ln_attn", _ONE_NORM: "ln_mlp"},
     ),
 }
@@ -75,7 +72,7 @@ WITH_MEANS = {
     "gptneox": Architecture(
         "GPTNeoXForCausalLM",
         "gpt_neox",
-        _UNGATED,
+        PLAIN_LAYER,
         {
             "self_attn.o_proj": "attention.dense",
             "mlp.up_proj": "mlp.dense_h_to_4h",
@@ -96,7 +93,7 @@ WITH_MEANS = {
     "jais2": Architecture(
         "Jais2ForCausalLM",
         "jais2",
-        _UNGATED,
+        PLAIN_LAYER,
         epsilon_key="layer_norm_eps",
         activation=RELU2,
         centred=True,
@@ -104,18 +101,18 @@ WITH_MEANS = {
     "nemotron": Architecture(
         "NemotronForCausalLM",
         "nemotron",
-        _UNGATED,
+        PLAIN_LAYER,
         epsilon_key="norm_eps",
         activation=RELU2,
         norms_from_one=True,
         rotated=0.5,
         centred=True,
     ),
-    "orion": Architecture("OrionForCausalLM", "orion", _LAYER, centred=True),
+    "orion": Architecture("OrionForCausalLM", "orion", WITHOUT_HEAD_NORMS, centred=True),
     "phi2": Architecture(
         "PhiForCausalLM",
         "phi",
-        {name: stored for name, stored in _UNGATED.items() if name != _ONE_NORM},
+        {name: stored for name, stored in PLAIN_LAYER.items() if name != _ONE_NORM},
         {
             "self_attn.o_proj": "self_attn.dense",
             "mlp.up_proj": "mlp.fc1",
@@ -131,7 +128,7 @@ WITH_MEANS = {
     "stablelm": Architecture(
         "StableLmForCausalLM",
         "stablelm",
-        _LAYER,
+        WITHOUT_HEAD_NORMS,
         epsilon_key="layer_norm_eps",
         rotated=0.25,
         centred=True,
@@ -139,7 +136,7 @@ WITH_MEANS = {
     "starcoder2": Architecture(
         "Starcoder2ForCausalLM",
         "starcoder2",
-        _UNGATED,
+        PLAIN_LAYER,
         {"mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"},
         epsilon_key="norm_epsilon",
         activation=GELU_TANH,

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from tamiz_exporters.activations import GELU_TANH
-from tamiz_exporters.architecture import LAYER, QKV, Architecture
-
-_LAYER = {
-    name: stored
-    for name, stored in LAYER.items()
-    if not name.endswith(("q_norm", "k_norm", "gate_proj"))
-}
+from tamiz_exporters.architecture import PLAIN_LAYER, QKV, Architecture
 
 GPT_2 = Architecture(
     "GPT2LMHeadModel",
     "gpt2",
-    _LAYER,
+    PLAIN_LAYER,
     {
         "self_attn.o_proj": "attn.c_proj",
         "mlp.up_proj": "mlp.c_fc",
@@ -45,7 +39,7 @@ GPT_2 = Architecture(
 OPT = Architecture(
     "OPTForCausalLM",
     "opt",
-    _LAYER,
+    PLAIN_LAYER,
     {
         "self_attn.o_proj": "self_attn.out_proj",
         "mlp.up_proj": "fc1",
