@@ -11,7 +11,7 @@ nothing is hidden in them, and they get no input `text_begins`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 import numpy as np
 import onnx_ir as ir
@@ -32,6 +32,7 @@ from tamiz_passes.text_proof import (
 )
 from tamiz_passes.values import (
     Refusal,
+    before,
     constant,
     name_in_scope,
     operands,
@@ -200,7 +201,7 @@ def _other_nodes(model: ir.Model) -> tuple[list[ir.Node], list[TextHead]]:
 
 def _counting(index: ir.Value) -> list[ir.Node]:
     """The nodes that count an index; none where it is constant."""
-    nodes = (each.producer() for each in walk([index], _before))
+    nodes = (each.producer() for each in walk([index], before))
     return [node for node in nodes if node is not None and node.op_type in _COUNTS]
 
 
@@ -232,12 +233,6 @@ def _sum_each_text(new: Expansion, begins: ir.Value) -> None:
     first = new.op("Gather", [before, begins], {"axis": 1})
     total = new.op("CumSum", inputs, {"exclusive": exclusive}, like)
     new.finish((like, new.op("Sub", [total, first])))
-
-
-def _before(value: ir.Value) -> Sequence[ir.Value]:
-    """What a value is computed from."""
-    node = value.producer()
-    return () if node is None else operands(node)
 
 
 def _slice_of_numbers(index: ir.Value) -> ir.Node | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from tamiz_passes.probe import MASK_INPUT, POSITION_INPUT
-from tamiz_passes.values import LAYOUT, Refusal, constant, operands, rank, shown, walk
+from tamiz_passes.values import LAYOUT, Refusal, before, constant, operands, rank, shown, walk
 
 #: Inputs whose elements are those of the mask by their names.
 _OF_MASK = frozenset({MASK_INPUT, POSITION_INPUT, "input_ids", "token_type_ids"})
@@ -37,7 +37,7 @@ def check_tokens(read: Sequence[ir.Value], mask: ir.Value | None) -> None:
             )
     if mask is None:
         return
-    for value in walk(read, _before):
+    for value in walk(read, before):
         if value.is_graph_input() and not _of_mask(value, mask):
             raise Refusal(
                 f"it depends on the input {value.name} {shown(value)}, whose tokens are not known"
@@ -72,8 +72,3 @@ def _of_mask(value: ir.Value, mask: ir.Value) -> bool:
     """Whether an input has an element for each token of the mask, or is a number."""
     known = value.is_initializer() or value.name in _OF_MASK or rank(value) == 0
     return known or _same_tokens(value, mask)
-
-
-def _before(value: ir.Value) -> Sequence[ir.Value]:
-    node = value.producer()
-    return () if node is None else operands(node)

@@ -121,6 +121,12 @@ def operands(node: ir.Node) -> list[ir.Value]:
     return [value for value in node.inputs if value is not None]
 
 
+def before(value: ir.Value) -> list[ir.Value]:
+    """What a value is computed from."""
+    node = value.producer()
+    return [] if node is None else operands(node)
+
+
 def walk(
     values: Iterable[ir.Value], behind: Callable[[ir.Value], Iterable[ir.Value]]
 ) -> Iterator[ir.Value]:
