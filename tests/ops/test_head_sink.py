@@ -6,28 +6,29 @@ import numpy as np
 import pytest
 
 import tamiz_ops
-from kit.attention_case import TOLERANCE, Case, assert_rounded
-from tamiz_ops import reference, sketch_reference
-from tamiz_ops.cache_rows import PAGE, pack_rows
+from kit.attention_case import (
+    TOLERANCE,
+    Case,
+    CaseWith,
+    assert_equal_in_cuts,
+    check_bytes,
+    check_filter,
+    check_pages,
+)
+from tamiz_ops import reference
 
 ISAS = tamiz_ops.cpu()["isas"]
 #: The input's number.
 SINK = 15
 
 
-class SinkCase(Case):
-    """A case with a sink for each query head, and inputs of techniques by their numbers."""
+class SinkCase(CaseWith):
+    """A case with a sink for each query head."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.sinks = 2 * self.random(self.heads["num_heads"])
-        self.others: dict[int, np.ndarray] = {}
+    number = SINK
 
-    @property
-    def inputs(self) -> list[np.ndarray | None]:
-        given = super().inputs
-        others = [self.others.get(number) for number in range(len(given), SINK)]
-        return [*given, *others, self.sinks]
+    def draw(self) -> np.ndarray:
+        return 2 * self.random(self.heads["num_heads"])
 
 
 def check(case: SinkCase, isa: str, **attributes: Any) -> None:
@@ -39,7 +40,7 @@ def check(case: SinkCase, isa: str, **attributes: Any) -> None:
 def test_the_reference_is_a_softmax_with_one_more_score() -> None:
     case = SinkCase(tokens=1, past=6, heads=(1, 1), dim=8, rotary=0)
     y, keys, values = case.reference(scale=2.0)
-    score = np.append(2.0 * keys[0, 0] @ case.q[0, 0], case.sinks[0])
+    score = np.append(2.0 * keys[0, 0] @ case.q[0, 0], case.own[0])
     weight = np.exp(score) / np.exp(score).sum()
     np.testing.assert_allclose(y[0, 0], weight[:-1] @ values[0, 0], atol=1e-12)
 
@@ -69,49 +70,25 @@ def test_batches_masks_and_windows(isa, tokens, choice) -> None:
 def test_a_cache_of_bytes_keeps_the_mean_of_keys(isa, tokens) -> None:
     case = SinkCase(tokens=tokens, past=200, heads=(6, 2), dim=64, rotary=0)
     case.others = {9: case.random(2, 64), 14: np.full((2, 64), 2, np.float32)}
-    case.past_key, case.past_value = pack_rows(case.past_key), pack_rows(case.past_value)
-    got, expected = case.run(isa, threads=2, cache_bits=8)[0], case.reference(cache_bits=8)[0]
-    assert_rounded(got, expected)
+    check_bytes(case, isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dim", [64, 80])
 def test_keys_that_a_filter_keeps_share_the_softmax_with_the_sink(isa, dim) -> None:
-    case = SinkCase(tokens=1, past=400, heads=(2, 1), dim=dim, rotary=0)
-    case.others = {8: sketch_reference.sketch(case.past_key, None, 1, 0.0)}
-    how: dict[str, Any] = {**case.heads, "keep": 40, "recent": 8}
-    got = tamiz_ops.run("Attention", case.inputs, out=[True] * 4, isa=isa, **how)[0]
-    expected = reference.run("Attention", case.inputs, **how)[0]
-    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
+    check_filter(SinkCase(tokens=1, past=400, heads=(2, 1), dim=dim, rotary=0), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("cut", [1, 13, 100])
 @pytest.mark.parametrize("window", [{}, {"window": 128, "sinks": 0}])
 def test_bits_do_not_depend_on_how_a_prompt_is_cut(isa, cut, window) -> None:
-    whole = SinkCase(tokens=300, heads=(4, 2), dim=16)
-    expected = whole.run(isa, **window)[0]
-    case = SinkCase(tokens=300, heads=(4, 2), dim=16)
-    for begin in range(0, 300, cut):
-        part = slice(begin, begin + cut)
-        case.q, case.k, case.v = whole.q[:, part], whole.k[:, part], whole.v[:, part]
-        case.mask, case.positions = whole.mask[:, : begin + cut], whole.positions[:, part]
-        y, case.past_key, case.past_value = case.run(isa, threads=2, **window)
-        np.testing.assert_array_equal(y, expected[:, part])
+    assert_equal_in_cuts(SinkCase, isa, cut, **window)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_pages_of_several_sequences(isa) -> None:
-    case = SinkCase(tokens=5, heads=(4, 2), dim=16)
-    pages = case.random(2, 1, 2, 4 * PAGE, 16)
-    case.past_key, case.past_value = pages
-    case.positions = np.array([[70, 3, 4, 5, 6]])
-    case.others = {13: np.array([[70, -1, 0, 2], [3, 4, 1, 3]])}
-    expected = case.reference()[0]
-    buffers = [case.past_key.copy(), case.past_value.copy()]
-    inputs = [*case.inputs[:3], *buffers, *case.inputs[5:]]
-    got = tamiz_ops.run("Attention", inputs, out=[True, *buffers], isa=isa, **case.heads)[0]
-    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
+    check_pages(SinkCase, isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -119,7 +96,7 @@ def test_pages_of_several_sequences(isa) -> None:
 def test_sinks_of_any_size(isa, past) -> None:
     case = SinkCase(tokens=20, past=past, heads=(4, 2), dim=16)
     without = Case(tokens=20, past=past, heads=(4, 2), dim=16)
-    case.sinks[:] = [-np.inf, -3e38, 3e38, 1e4]
+    case.own[:] = [-np.inf, -3e38, 3e38, 1e4]
     got, plain = (c.run(isa)[0].reshape(20, 4, 16) for c in (case, without))
     np.testing.assert_array_equal(got[:, 2:], 0)
     np.testing.assert_allclose(got[:, :2], plain[:, :2], rtol=0, atol=TOLERANCE)

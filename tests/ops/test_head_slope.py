@@ -6,27 +6,20 @@ import numpy as np
 import pytest
 
 import tamiz_ops
-from kit.attention_case import TOLERANCE, Case, assert_rounded
-from tamiz_ops.cache_rows import PAGE, pack_rows
+from kit.attention_case import TOLERANCE, CaseWith, assert_equal_in_cuts, check_bytes, check_pages
 
 ISAS = tamiz_ops.cpu()["isas"]
 #: The input's number.
 SLOPE = 17
 
 
-class SlopeCase(Case):
-    """A case with a slope for each query head, and inputs by their numbers."""
+class SlopeCase(CaseWith):
+    """A case with a slope for each query head."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.slopes = np.exp2(-self.rng.uniform(1, 8, self.heads["num_heads"])).astype(np.float32)
-        self.others: dict[int, np.ndarray] = {}
+    number = SLOPE
 
-    @property
-    def inputs(self) -> list[np.ndarray | None]:
-        given = super().inputs
-        others = [self.others.get(number) for number in range(len(given), SLOPE)]
-        return [*given, *others, self.slopes]
+    def draw(self) -> np.ndarray:
+        return np.exp2(-self.rng.uniform(1, 8, self.heads["num_heads"])).astype(np.float32)
 
 
 def check(case: SlopeCase, isa: str, **attributes: Any) -> None:
@@ -40,7 +33,7 @@ def test_the_reference_adds_slope_times_position_as_bloom_does() -> None:
     case = SlopeCase(tokens=3, past=4, heads=(2, 1), dim=4, rotary=0)
     y, keys, values = case.reference()
     scores = np.einsum("ihd,jd->hij", case.q.reshape(3, 2, 4).astype(np.float64), keys[0, 0]) / 2
-    scores += case.slopes[:, None, None].astype(np.float64) * np.arange(7)
+    scores += case.own[:, None, None].astype(np.float64) * np.arange(7)
     scores[:, ~np.tri(3, 7, 4, dtype=bool)] = -np.inf
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     expected = np.einsum("hij,jd->ihd", weights, values[0, 0]).reshape(1, 3, 8)
@@ -72,37 +65,19 @@ def test_batches_masks_windows_and_caps(isa, tokens, choice) -> None:
 def test_a_cache_of_bytes(isa, tokens) -> None:
     case = SlopeCase(tokens=tokens, past=200, heads=(6, 2), dim=64, rotary=0)
     case.others = {9: case.random(2, 64)}
-    case.past_key, case.past_value = pack_rows(case.past_key), pack_rows(case.past_value)
-    got, expected = case.run(isa, threads=2, cache_bits=8)[0], case.reference(cache_bits=8)[0]
-    assert_rounded(got, expected)
+    check_bytes(case, isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("cut", [1, 13, 100])
 @pytest.mark.parametrize("window", [{}, {"window": 128, "sinks": 0}])
 def test_bits_do_not_depend_on_how_a_prompt_is_cut(isa, cut, window) -> None:
-    whole = SlopeCase(tokens=300, heads=(4, 2), dim=16)
-    expected = whole.run(isa, **window)[0]
-    case = SlopeCase(tokens=300, heads=(4, 2), dim=16)
-    for begin in range(0, 300, cut):
-        part = slice(begin, begin + cut)
-        case.q, case.k, case.v = whole.q[:, part], whole.k[:, part], whole.v[:, part]
-        case.mask, case.positions = whole.mask[:, : begin + cut], whole.positions[:, part]
-        y, case.past_key, case.past_value = case.run(isa, threads=2, **window)
-        np.testing.assert_array_equal(y, expected[:, part])
+    assert_equal_in_cuts(SlopeCase, isa, cut, **window)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_pages_of_several_sequences(isa) -> None:
-    case = SlopeCase(tokens=5, heads=(4, 2), dim=16)
-    case.past_key, case.past_value = case.random(2, 1, 2, 4 * PAGE, 16)
-    case.positions = np.array([[70, 3, 4, 5, 6]])
-    case.others = {13: np.array([[70, -1, 0, 2], [3, 4, 1, 3]])}
-    expected = case.reference()[0]
-    buffers = [case.past_key.copy(), case.past_value.copy()]
-    inputs = [*case.inputs[:3], *buffers, *case.inputs[5:]]
-    got = tamiz_ops.run("Attention", inputs, out=[True, *buffers], isa=isa, **case.heads)[0]
-    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
+    check_pages(SlopeCase, isa)
 
 
 @pytest.mark.parametrize(

@@ -10,29 +10,28 @@ import numpy as np
 import pytest
 
 import tamiz_ops
-from kit.attention_case import TOLERANCE, Case, assert_rounded
-from tamiz_ops import reference, sketch_reference
+from kit.attention_case import (
+    TOLERANCE,
+    CaseWith,
+    assert_equal_in_cuts,
+    check_bytes,
+    check_filter,
+    check_pages,
+)
 from tamiz_ops.attention_reference import rotate
-from tamiz_ops.cache_rows import PAGE, pack_rows
 
 ISAS = tamiz_ops.cpu()["isas"]
 #: The input's number.
 WEIGHT = 16
 
 
-class WeightCase(Case):
-    """A case with a weight of each element of a query, and inputs by their numbers."""
+class WeightCase(CaseWith):
+    """A case with a weight of each element of a query."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.weight = 1 + self.random(self.dim) / 4
-        self.others: dict[int, np.ndarray] = {}
+    number = WEIGHT
 
-    @property
-    def inputs(self) -> list[np.ndarray | None]:
-        given = super().inputs
-        others = [self.others.get(number) for number in range(len(given), WEIGHT)]
-        return [*given, *others, self.weight]
+    def draw(self) -> np.ndarray:
+        return 1 + self.random(self.dim) / 4
 
 
 def check(case: WeightCase, isa: str, **attributes: Any) -> None:
@@ -52,13 +51,13 @@ def test_the_reference_has_norms_behind_the_rotation() -> None:
         return root
 
     turned = [rotate(x, case.positions, case.frequencies, 1.0) for x in (q, k)]
-    normed = [x / size(x) * w for x, w in zip(turned, (case.weight, of_keys), strict=True)]
+    normed = [x / size(x) * w for x, w in zip(turned, (case.own, of_keys), strict=True)]
     scores = np.einsum("bihd,bjgd->hij", *normed) * 8**-0.5
     weights = np.exp(np.where(np.tri(3, dtype=bool), scores, -np.inf))
     weights /= weights.sum(-1, keepdims=True)
     expected = np.einsum("hij,jd->ihd", weights, case.v[0]).reshape(1, 3, 16)
     case.q, case.k = ((x / size(x)).reshape(1, 3, -1) for x in (q, k))
-    case.weight = case.weight * of_keys
+    case.own = case.own * of_keys
     np.testing.assert_allclose(case.reference()[0], expected, atol=1e-7)
 
 
@@ -85,51 +84,28 @@ def test_batches_masks_and_windows(isa, tokens, choice) -> None:
 def test_a_cache_of_bytes_has_means_and_scales_of_keys(isa, tokens) -> None:
     case = WeightCase(tokens=tokens, past=200, heads=(6, 2), dim=64, rotary=0)
     case.others = {9: case.random(2, 64), 14: np.full((2, 64), 2, np.float32)}
-    case.past_key, case.past_value = pack_rows(case.past_key), pack_rows(case.past_value)
-    got, expected = case.run(isa, threads=2, cache_bits=8)[0], case.reference(cache_bits=8)[0]
-    assert_rounded(got, expected)
+    check_bytes(case, isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_filter_keeps_the_keys_that_weighted_queries_meet(isa) -> None:
-    case = WeightCase(tokens=1, past=400, heads=(2, 1), dim=64, rotary=0)
-    case.others = {8: sketch_reference.sketch(case.past_key, None, 1, 0.0)}
-    how: dict[str, Any] = {**case.heads, "keep": 40, "recent": 8}
-    got = tamiz_ops.run("Attention", case.inputs, out=[True] * 4, isa=isa, **how)[0]
-    expected = reference.run("Attention", case.inputs, **how)[0]
-    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
+    check_filter(WeightCase(tokens=1, past=400, heads=(2, 1), dim=64, rotary=0), isa)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("cut", [1, 13, 100])
 def test_bits_do_not_depend_on_how_a_prompt_is_cut(isa, cut) -> None:
-    whole = WeightCase(tokens=300, heads=(4, 2), dim=16)
-    expected = whole.run(isa)[0]
-    case = WeightCase(tokens=300, heads=(4, 2), dim=16)
-    for begin in range(0, 300, cut):
-        part = slice(begin, begin + cut)
-        case.q, case.k, case.v = whole.q[:, part], whole.k[:, part], whole.v[:, part]
-        case.mask, case.positions = whole.mask[:, : begin + cut], whole.positions[:, part]
-        y, case.past_key, case.past_value = case.run(isa, threads=2)
-        np.testing.assert_array_equal(y, expected[:, part])
+    assert_equal_in_cuts(WeightCase, isa, cut)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_pages_of_several_sequences(isa) -> None:
-    case = WeightCase(tokens=5, heads=(4, 2), dim=16)
-    case.past_key, case.past_value = case.random(2, 1, 2, 4 * PAGE, 16)
-    case.positions = np.array([[70, 3, 4, 5, 6]])
-    case.others = {13: np.array([[70, -1, 0, 2], [3, 4, 1, 3]])}
-    expected = case.reference()[0]
-    buffers = [case.past_key.copy(), case.past_value.copy()]
-    inputs = [*case.inputs[:3], *buffers, *case.inputs[5:]]
-    got = tamiz_ops.run("Attention", inputs, out=[True, *buffers], isa=isa, **case.heads)[0]
-    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCE)
+    check_pages(WeightCase, isa)
 
 
 def test_a_weight_of_another_width_is_one_clear_sentence() -> None:
     case = WeightCase(heads=(4, 2), dim=16)
-    case.weight = case.random(8)
+    case.own = case.random(8)
     with pytest.raises(ValueError, match=r"query_weight has shape \[8\], expected \[16\]") as error:
         tamiz_ops.run("Attention", case.inputs, out=[True] * 3, **case.heads)
     assert "\n" not in str(error.value)
