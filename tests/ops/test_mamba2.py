@@ -69,15 +69,6 @@ def test_the_state_is_that_of_the_recurrence() -> None:
     np.testing.assert_allclose(state, exact, rtol=1e-4, atol=1e-5)
 
 
-def test_a_token_that_is_hidden_changes_no_state() -> None:
-    case = Mamba2Case(2)
-    _, state = case.run(0, 1, case.state)
-    case.mask[:, 1] = 0
-    _, after = case.run(1, 2, state)
-    matrices = [SIZES.layout.parts(each[0, 0])[2][0] for each in (state, after)]
-    np.testing.assert_array_equal(*matrices)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -37,6 +37,16 @@ def test_threads_and_cuts_give_the_same_bits_on_every_level(make, isa, threads) 
     np.testing.assert_array_equal(state, last)
 
 
+@pytest.mark.parametrize("make", [Mamba2Case, ScanCase])
+def test_a_token_that_is_hidden_changes_no_state(make) -> None:
+    case = make(2)
+    _, state = case.run(0, 1, case.state)
+    case.mask[:, 1] = 0
+    _, after = case.run(1, 2, state)
+    matrices = [make.SIZES.layout.parts(each[0, 0])[2][0] for each in (state, after)]
+    np.testing.assert_array_equal(*matrices)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     drawn, st.lists(st.integers(1, 45), min_size=1, max_size=8), st.integers(1, 3), st.booleans()
