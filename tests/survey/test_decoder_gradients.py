@@ -46,10 +46,10 @@ def test_every_site_of_a_decoder_is_told_what_errors_of_its_inputs_cost(tiny: Su
         assert loss.shape == (site.in_features,)
         assert (loss > 0).all()
         np.testing.assert_array_equal(loss, again[site.id].inputs)
-        assert told[site.id].tokens is None  # two windows: none to check what it foretells
+        assert told[site.id].tokens is None  # two windows: none to check what it predicts
 
 
-def test_what_the_input_foretells_of_a_token_is_the_same_every_time(tiny: Survey) -> None:
+def test_what_the_input_predicts_of_a_token_is_the_same_every_time(tiny: Survey) -> None:
     windows = [[(7 * i + 3 * n) % 50 for i in range(24)] for n in range(8)]
     told = gradients.sensitivities(tiny, windows, lambda *_: None)
     again = gradients.sensitivities(tiny, windows, lambda *_: None)

@@ -1,4 +1,4 @@
-"""The regression that foretells what a token's errors cost."""
+"""The regression that predicts what a token's errors cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_it_finds_what_the_costs_depend_on() -> None:
     np.testing.assert_allclose(found["a"][:-1], SLOPE, atol=0.05)
 
 
-def test_what_it_foretells_is_one_on_average() -> None:
+def test_what_it_predicts_is_one_on_average() -> None:
     found = predicted(0.5, scale=100.0)["a"]
     x = np.random.default_rng(1).normal(size=(20000, K)) + 3
     assert np.exp(x @ found[:-1] + found[-1]).mean() == pytest.approx(1, abs=0.1)
@@ -47,7 +47,7 @@ def test_without_windows_to_check_it_on_nothing_is_foretold(windows: int) -> Non
     assert predicted(0.5, windows) == {}
 
 
-def test_costs_and_inputs_that_are_all_zero_foretell_nothing() -> None:
+def test_costs_and_inputs_that_are_all_zero_predict_nothing() -> None:
     costs = TokenCosts({"a": "x"}, 4)
     for _ in range(4):
         costs.add({"x": np.zeros((9, K), np.float32)}, {"a": np.zeros(9)})

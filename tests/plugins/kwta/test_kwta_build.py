@@ -163,7 +163,7 @@ def test_a_site_that_would_keep_much_is_plain_int4(
     assert fused_programs(every).count("KwtaMask") == 14
 
 
-def test_what_an_input_foretells_moves_its_thresholds(
+def test_what_an_input_predicts_moves_its_thresholds(
     plugins: Plugins, tiny_dense: Path, calibration: Path
 ) -> None:
     path, _ = built(plugins, tiny_dense, "every", calibration, kwta={"max_keep": 1.0})

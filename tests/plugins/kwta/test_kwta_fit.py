@@ -61,7 +61,7 @@ def test_blocks_and_plain_scores_have_the_same_exchange_rate() -> None:
     np.testing.assert_allclose(triples.tensors["score"], np.sqrt(groups), rtol=1e-5)
 
 
-def test_the_threshold_of_a_token_follows_what_its_input_foretells() -> None:
+def test_the_threshold_of_a_token_follows_what_its_input_predicts() -> None:
     tokens = np.append(np.linspace(-0.3, 0.3, K), 0.1).astype(np.float32)
     made = fitted(strength=STRENGTH, tokens=tokens)
     slope, offset = made.tensors["slope"], float(made.attributes["offset"])
